@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all check bench clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Reinstalled whenever the dependencies change; the package itself is editable.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready  ## Train a small equilibrium network with every method and print a table
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready  ## Run the tests that take seconds
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.ready  ## Run all tests, the slow ones too
+	$(BIN)/python -m pytest -m ''
+
+check: $(VENV)/.ready  ## Lint, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_imports.py
+
+bench: $(VENV)/.ready  ## Measure the overhead over a hand-written loop
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

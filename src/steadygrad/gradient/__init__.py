@@ -1,0 +1,8 @@
+"""Ways to give a steady state its derivative."""
+
+from steadygrad.gradient.artbp import ARTBP
+from steadygrad.gradient.implicit import Implicit
+from steadygrad.gradient.method import Gradient, Problem, Solved
+from steadygrad.gradient.unrolled import BPTT, TBPTT
+
+__all__ = ["ARTBP", "BPTT", "TBPTT", "Gradient", "Implicit", "Problem", "Solved"]

@@ -1,0 +1,74 @@
+"""ARTBP: back-propagation through a random number of steps, compensated to be unbiased."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from steadygrad.gradient.method import Gradient, Problem, Solved
+from steadygrad.gradient.unrolled import picard_of, unroll_tail
+
+Truncation = Literal["uniform", "poisson"]
+
+
+@dataclass(frozen=True, repr=False)
+class ARTBP(Gradient):
+    """Anticipated reweighted truncated back-propagation: an unbiased estimate of the BPTT gradient.
+
+    One number of steps N ≤ T = `forward.max_steps` is drawn a solve, and the gradient that passes the t-th boundary from
+    the end is divided by P(N > t | N ≥ t), so that every term is divided by its chance to be seen. `truncation="uniform"`
+    draws N from {1, …, T}; `"poisson"` from a Poisson law of the given `mean` cut to {1, …, T} (Liao et al. 2018 expect the
+    cut near step 95 of 100: `mean=95`). Variance is the price: average over many solves. Tallec and Ollivier 2017.
+    """
+
+    truncation: Truncation = "uniform"
+    mean: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.truncation not in get_args(Truncation):
+            raise ValueError(f'truncation must be "uniform" or "poisson"; got {self.truncation!r}.')
+        if (self.truncation == "poisson") != (self.mean is not None):
+            raise ValueError('give mean with truncation="poisson", and only there.')
+        if self.mean is not None and not self.mean > 0:
+            raise ValueError(f"mean must be positive; got {self.mean}.")
+
+    def probabilities(self, total: int) -> Tensor:
+        """P(N = 1), …, P(N = total)."""
+        counts = torch.arange(1, total + 1, dtype=torch.float64)
+        if self.mean is None:
+            return torch.full_like(counts, 1 / total)
+        return torch.softmax(counts * torch.tensor(self.mean).double().log() - torch.lgamma(counts + 1), dim=0)
+
+    def solve(self, problem: Problem) -> Solved:
+        forward = picard_of(problem, self)
+        if forward.damping:
+            raise ValueError(f"ARTBP compensates each application of F and takes no damping; got {forward!r}.")
+        chances = self.probabilities(forward.max_steps)
+        generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        steps = int(torch.multinomial(chances, 1, generator=generator)) + 1
+        at_least = chances.flip(0).cumsum(0).flip(0)  # P(N ≥ t) at index t − 1
+
+        def compensate(t: int, h: Tensor) -> Tensor:
+            # Gradient that leaves the t-th application from the end goes on into the (t+1)-th only if N > t.
+            if t >= steps or not h.requires_grad:
+                return h
+            return _Scale.apply(h, float(at_least[t - 1] / at_least[t]))
+
+        return unroll_tail(problem, self, steps, compensate)
+
+
+class _Scale(torch.autograd.Function):
+    """The identity with a gradient multiplied by a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return ctx.factor * grads[0], None

@@ -1,0 +1,102 @@
+"""Unrolled differentiation: back-propagation through the iteration itself, all of it or its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint import Outcome, Picard
+from steadygrad.method import check_count
+from steadygrad.gradient.method import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.solution import AdjointRecord
+
+
+@dataclass(frozen=True, repr=False)
+class BPTT(Gradient):
+    """Back-propagation through time: autograd through every step of the forward iteration, which runs once.
+
+    Exact for h_T as it is, steady or not, also with respect to h0. Memory grows with the steps. Werbos 1990.
+    """
+
+    def solve(self, problem: Problem) -> Solved:
+        picard_of(problem, self)
+        return _solved(problem, problem.forward.solve(problem.update, problem.start))
+
+
+@dataclass(frozen=True, repr=False)
+class TBPTT(Gradient):
+    """Truncated back-propagation through time: through the last `steps` applications of F only.
+
+    At a steady state TBPTT(K+1) equals Neumann(K) (Liao et al. 2018, Proposition 2, with the terms counted). Memory grows
+    with `steps`. Under a tolerance the last steps are not known until they are done, and run once more for the graph.
+    """
+
+    steps: int = 5
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, least=1)
+
+    def solve(self, problem: Problem) -> Solved:
+        return unroll_tail(problem, self, self.steps)
+
+
+def unroll_tail(problem: Problem, method: Gradient, steps: int, between: Callable[[int, Tensor], Tensor] | None = None) -> Solved:
+    """The steady state with a graph through its last `steps` applications of F.
+
+    `between(t, h)` is applied to the state that enters the t-th application from the end: it may change the gradient that
+    passes there, not the value.
+    """
+    forward = picard_of(problem, method)
+    if not torch.is_grad_enabled():
+        return _solved(problem, without_graph(problem))
+    if forward.counts:
+        silent = max(forward.max_steps - steps, 0)
+        outcome = forward.solve(_Tail(problem, forward.max_steps, silent, between), _start(problem, silent))
+        return _solved(problem, outcome)
+    entered: deque[Tensor] = deque(maxlen=steps)
+    with torch.no_grad():
+        outcome = forward.solve(lambda h: (entered.append(h), problem.update(h))[1], problem.start)
+    silent = outcome.steps - len(entered)
+    again = replace(forward, max_steps=len(entered), rtol=0.0, atol=0.0)
+    start = _start(problem, silent) if silent == 0 else entered[0]
+    value = again.solve(_Tail(problem, len(entered), 0, between), start).value
+    return _solved(problem, replace(outcome, value=value))
+
+
+def picard_of(problem: Problem, method: Gradient) -> Picard:
+    """The forward solver, which must be the plain iteration to be unrolled."""
+    if not isinstance(problem.forward, Picard):
+        raise TypeError(
+            f"{type(method).__name__} differentiates the iteration h ← F(h), so forward must be Picard(...); got "
+            f"{problem.forward!r}. Use an implicit gradient with other forward solvers."
+        )
+    return problem.forward
+
+
+class _Tail:
+    """F without a graph for the first `silent` of `total` calls, with one afterwards."""
+
+    def __init__(self, problem: Problem, total: int, silent: int, between: Callable[[int, Tensor], Tensor] | None) -> None:
+        self.update = problem.update
+        self.left = total
+        self.recorded = total - silent
+        self.between = between
+
+    def __call__(self, h: Tensor) -> Tensor:
+        t, self.left = self.left, self.left - 1
+        if t > self.recorded:
+            with torch.no_grad():
+                return self.update(h)
+        return self.update(h if self.between is None else self.between(t, h))
+
+
+def _start(problem: Problem, silent: int) -> Tensor:
+    return problem.start.detach() if silent else problem.start
+
+
+def _solved(problem: Problem, outcome: Outcome) -> Solved:
+    return Solved(own_leaves(problem, outcome.value), outcome, AdjointRecord())

@@ -1,0 +1,152 @@
+"""One linearisation point of F: products with J = ∂F/∂h and its transpose, on flat states, counted."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from steadygrad.solution import SteadyStateError
+from steadygrad.state import Layout
+from steadygrad.update import Update
+
+
+class Linear(Protocol):
+    """What an adjoint solver needs of J: products with it and its transpose on matrices with a row a problem."""
+
+    products: int
+
+    def vjp(self, v: Tensor) -> Tensor: ...
+    def jvp(self, v: Tensor) -> Tensor: ...
+    def dense(self) -> Tensor: ...
+
+
+class Jacobian:
+    """J at one state: `vjp(v)` is Jᵀv, `jvp(v)` is Jv, each one product.
+
+    Jv transposes the graph of Jᵀu, which works wherever double backward does (torch.func.jvp fails through sparse
+    products and is silently zero through collectives).
+    """
+
+    def __init__(self, update: Update, h: Tensor) -> None:
+        self.layout: Layout = update.layout
+        self.products = 0
+        self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
+        for leaf in self.inputs:
+            leaf.register_post_accumulate_grad_hook(_drop_grad)
+        with saved_tensors_hooks(_pack, _unpack):
+            self.outputs = update.linearise(self.inputs)
+        self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
+        self._transposed: tuple[list[Tensor], list[Tensor]] | None = None
+        self.structurally_zero = False
+        """Set by the first product: autograd sees no path from h to F(h)."""
+
+    def vjp(self, v: Tensor) -> Tensor:
+        """Jᵀ v."""
+        self.products += 1
+        cotangents = self.layout.split(v)
+        grads = self._grad([self.outputs[i] for i in self._through], self.inputs, [cotangents[i] for i in self._through])
+        self.structurally_zero = all(grad is None for grad in grads)
+        return self._flatten(grads, self.inputs)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
+        self.products += 1
+        if self._transposed is None:
+            self._transposed = self._transpose()
+        probes, pulled = self._transposed
+        through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
+        tangents = self.layout.split(v)
+        grads = (
+            self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through]) if through else [None] * len(probes)
+        )
+        full: list[Tensor | None] = [None] * len(self.outputs)
+        for i, grad in zip(self._through, grads, strict=True):
+            full[i] = grad
+        return self._flatten(full, self.outputs)
+
+    def dense(self) -> Tensor:
+        """J as matrices (problems, size, size): one product a column, for reference and small states."""
+        rows = self.layout.problems
+        size = sum(self.layout.sizes)
+        unit = torch.eye(size, dtype=self.layout.dtype, device=self.layout.device)
+        return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
+
+    def _transpose(self) -> tuple[list[Tensor], list[Tensor]]:
+        probes = [torch.zeros_like(self.outputs[i], requires_grad=True) for i in self._through]
+        with torch.enable_grad():
+            grads = self._grad([self.outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
+        return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
+
+    def _grad(
+        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor], create_graph: bool = False
+    ) -> list[Tensor | None]:
+        try:
+            return list(torch.autograd.grad(outputs, inputs, v, retain_graph=True, create_graph=create_graph, allow_unused=True))
+        except RuntimeError as error:
+            raise _explained(error) from error
+
+    def _flatten(self, grads: list[Tensor | None], like: list[Tensor]) -> Tensor:
+        return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
+
+
+def _drop_grad(leaf: Tensor) -> None:
+    # backward() accumulates into every leaf it meets; nobody reads this one, and under create_graph it would be a cycle.
+    leaf.grad = None
+
+
+def _pack(tensor: Tensor) -> tuple[Tensor, int]:
+    return tensor.detach(), tensor._version
+
+
+def _unpack(packed: tuple[Tensor, int]) -> Tensor:
+    # Hooks of our own keep an enclosing non-reentrant checkpoint from recomputing the layer for every product;
+    # torch then leaves its check for in-place changes to us.
+    tensor, version = packed
+    if tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a "
+            f"{tuple(tensor.shape)} tensor that F used at the steady state (a parameter, an input) is at version "
+            f"{tensor._version}, expected {version}. Call backward before the optimiser step."
+        )
+    return tensor
+
+
+def _explained(error: RuntimeError) -> RuntimeError:
+    message = str(error)
+    if "use_reentrant" in message or "Checkpointing is not compatible" in message:
+        return SteadyStateError(
+            "F uses torch.utils.checkpoint with use_reentrant=True, which cannot give products with J; "
+            "call checkpoint(..., use_reentrant=False) inside F."
+        )
+    if "derivative for" in message and "not implemented" in message:
+        return SteadyStateError(
+            f"F has an operation without a second derivative ({message.splitlines()[0]}), which products with J need; "
+            'choose a method that needs Jᵀ only, such as gradient="neumann-rbp" or "rbp".'
+        )
+    return error
+
+
+def transposed(jacobian: Linear) -> Any:
+    """The same linear map with vjp and jvp exchanged."""
+    return _Transposed(jacobian)
+
+
+class _Transposed:
+    def __init__(self, jacobian: Linear) -> None:
+        self._of = jacobian
+
+    @property
+    def products(self) -> int:
+        return self._of.products
+
+    def vjp(self, v: Tensor) -> Tensor:
+        return self._of.jvp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self._of.vjp(v)
+
+    def dense(self) -> Tensor:
+        return self._of.dense().mT

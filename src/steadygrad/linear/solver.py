@@ -1,0 +1,138 @@
+"""What all adjoint solvers share: stop on the recurrence residual, confirm by the true one, certify, count."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import norms
+from steadygrad.jacobian import Linear
+from steadygrad.linear.error import error_from_gain, error_from_trail
+from steadygrad.method import Method, check_count
+from steadygrad.solution import Status
+from steadygrad.watch import Iterate, Watch
+
+TRUSTED_ERROR = 1e-2
+"""A solve whose error estimate exceeds this is not called converged, however small its residual."""
+TRAIL = 4
+"""Residual vectors kept for the estimate of the error: more hardly help, and each is a state in memory."""
+
+
+@dataclass
+class LinearSolution:
+    """z with its certificate, a row a problem."""
+
+    z: Tensor
+    status: list[Status]
+    residual: list[float]
+    """‖b − (I − Jᵀ)z‖ / ‖b‖, the true one."""
+    error: list[float]
+    """Estimates of ‖z − z*‖ / ‖z*‖."""
+
+
+class AdjointSolver(Method, ABC):
+    """A method for (I − Jᵀ) z = b."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> bool:
+        """Whether an exact number of steps was asked for."""
+
+    @abstractmethod
+    def watch(self, b: Tensor) -> Watch:
+        """How this solver stops on b."""
+
+    @abstractmethod
+    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
+        """Yield iterates from z on."""
+
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
+        if not b.any():
+            rows = b.shape[0]
+            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, [0.0] * rows)
+        start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
+        return certified(self.watch(b), self.iterates(jacobian, b, start), jacobian, b)
+
+
+@dataclass(frozen=True, repr=False)
+class LinearSolver(AdjointSolver):
+    """An iteration for (I − Jᵀ) z = b: exactly `steps` of it, or at most `max_steps` until ‖r‖ ≤ rtol·‖b‖.
+
+    `rtol=None` means 1e-5 in float32 and 1e-10 in float64.
+    """
+
+    steps: int | None = None
+    max_steps: int = 500
+    rtol: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_steps", self.max_steps, least=1)
+        if self.steps is not None:
+            check_count("steps", self.steps, least=0)
+            if self.rtol is not None:
+                raise ValueError(f"steps={self.steps} is an exact count, so rtol={self.rtol} would be ignored; give one of them.")
+        if self.rtol is not None and not (0 < self.rtol < 1):
+            raise ValueError(f"rtol must lie between 0 and 1; got {self.rtol}. For an exact count give steps.")
+
+    @property
+    def counts(self) -> bool:
+        return self.steps is not None
+
+    def watch(self, b: Tensor) -> Watch:
+        limit = (self.max_steps if self.steps is None else self.steps) + 1  # the start is an iterate too
+        return watch_adjoint(b, limit, None if self.counts else self.rtol or default_rtol(b.dtype))
+
+
+def default_rtol(dtype: torch.dtype) -> float:
+    """What `rtol=None` means."""
+    return {torch.float64: 1e-10, torch.float32: 1e-5}.get(dtype, 1e-2)
+
+
+def watch_adjoint(b: Tensor, limit: int, rtol: float | None, atol: float = 0.0) -> Watch:
+    """A watch on residuals relative to ‖b‖."""
+    size = norms(b)
+    # Terms below eps²·‖b‖ change nothing but fall into denormals, where a CPU is 25 times slower.
+    negligible = torch.finfo(b.dtype).eps ** 2
+    return Watch(lambda _: size, limit, rtol, atol, keep_best=rtol is not None, negligible=negligible, trail=TRAIL)
+
+
+def certified(watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor) -> LinearSolution:
+    """Run the iteration, then spend one product on the true residual of what it kept."""
+    size = norms(b)
+    rows = range(len(size))
+    asked = watch.rtol
+    kept, r, residual = _confirm(watch.follow(iterates), jacobian, b)
+    if asked is not None:
+        tolerance = [asked + watch.atol / s if s else asked for s in size]
+        unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
+        for i in unconfirmed:
+            watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
+        if unconfirmed:
+            kept, r, residual = _confirm(watch.follow(iterates), jacobian, b)
+            for i in unconfirmed:
+                watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
+    error = error_from_trail([*watch.trail, r], kept.value) if kept.gain is None else error_from_gain(kept.gain, r, kept.value)
+    first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
+    status = [_judged(watch.status[i], asked is None, first[i], residual[i], error[i]) for i in rows]
+    return LinearSolution(kept.value, status, residual, error)
+
+
+def _confirm(kept: Iterate, jacobian: Linear, b: Tensor) -> tuple[Iterate, Tensor, list[float]]:
+    r = b - kept.value + jacobian.vjp(kept.value)
+    return kept, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
+
+
+def _judged(status: Status, counted: bool, first: float, residual: float, error: float) -> Status:
+    if not math.isfinite(residual):
+        return Status.NONFINITE
+    if counted:
+        return Status.DIVERGED if residual > first else Status.MAX_STEPS
+    if status is Status.CONVERGED and error > TRUSTED_ERROR:
+        return Status.STAGNATED
+    return status

@@ -1,0 +1,74 @@
+"""Equilibrium: a torch cell run to its steady state, as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.fixedpoint import FixedPointSolver, Picard
+from steadygrad.gradient import Gradient
+from steadygrad.solution import OnFailure, Solution, check_on_failure
+from steadygrad.state import State, map_state
+
+
+class Equilibrium(nn.Module):
+    """The steady state of `cell(x, h) -> h` for an input x that stays.
+
+    Cells of torch work as they are: `Equilibrium(nn.GRUCell(16, 32))`, `Equilibrium(nn.LSTMCell(16, 32))`. Without `h0`
+    the search starts at `initial(x)`, or at zeros in the structure that `cell(x, None)` returns. `layer.solution` is the
+    last solution with its value detached; after a backward pass its `.adjoint` is the certificate.
+
+    >>> import torch, steadygrad as sg
+    >>> layer = sg.Equilibrium(torch.nn.GRUCell(4, 8), gradient="neumann-rbp")
+    >>> layer(torch.zeros(2, 4)).shape
+    torch.Size([2, 8])
+    """
+
+    solution: Solution | None
+
+    def __init__(
+        self,
+        cell: Callable[..., State],
+        *,
+        forward: FixedPointSolver = Picard(),
+        gradient: str | Gradient = "auto",
+        warm_start: bool = False,
+        initial: Callable[[Any], State] | None = None,
+        on_failure: OnFailure = "warn",
+    ) -> None:
+        super().__init__()
+        if not callable(cell):
+            raise TypeError(f"cell must be callable as cell(x, h); got {type(cell).__name__}.")
+        if warm_start:
+            raise ValueError("warm_start=True is not available in this version of steadygrad; leave it at its default.")
+        check_on_failure(on_failure)
+        self.cell = cell
+        self.search = forward
+        self.gradient = resolve_gradient(gradient)
+        self.initial = initial
+        self.on_failure: OnFailure = on_failure
+        self.solution = None
+
+    def forward(self, x: Any, h0: State | None = None) -> State:
+        """The steady state for x, from h0 if given."""
+        start = self._start(x) if h0 is None else h0
+        solution = steady_state(self._update, start, x, forward=self.search, gradient=self.gradient, on_failure=self.on_failure)
+        self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        return solution.value
+
+    def _update(self, h: State, x: Any) -> State:
+        return self.cell(x, h)
+
+    def _start(self, x: Any) -> State:
+        if self.initial is not None:
+            return self.initial(x)
+        with torch.no_grad():
+            return map_state(torch.zeros_like, self.cell(x, None))
+
+    def extra_repr(self) -> str:
+        return f"forward={self.search!r}, gradient={self.gradient!r}"

@@ -1,0 +1,164 @@
+"""What a solve reports: its status with advice, the solution, the adjoint's certificate, and what to do on failure."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+
+OnFailure = Literal["raise", "warn", "ignore"]
+
+
+class SteadyStateWarning(UserWarning):
+    """A solve ended without what was asked for; the message says what to do."""
+
+
+class SteadyStateError(RuntimeError):
+    """A solve ended without what was asked for, or the update cannot be used."""
+
+
+class Status(enum.Enum):
+    """How an iteration ended. Each status carries its advice, shown alike by warnings, errors and reports."""
+
+    CONVERGED = "converged"
+    MAX_STEPS = "max_steps"
+    DIVERGED = "diverged"
+    NONFINITE = "nonfinite"
+    STAGNATED = "stagnated"
+
+    @property
+    def forward_advice(self) -> str:
+        """What to do when the search for the steady state ended so."""
+        return _FORWARD_ADVICE[self]
+
+    @property
+    def adjoint_advice(self) -> str:
+        """What to do when the adjoint solve ended so."""
+        return _ADJOINT_ADVICE[self]
+
+
+_FORWARD_ADVICE = {
+    Status.CONVERGED: "The state is steady to the tolerance asked for.",
+    Status.MAX_STEPS: (
+        "The state still moves, so an implicit gradient at it is not the gradient of a steady state. Raise max_steps, add "
+        "damping, or loosen rtol; if the steady state is zero set atol, since a relative residual cannot vanish there."
+    ),
+    Status.DIVERGED: (
+        "The updates grow, so there is no steady state to be found this way and its gradient means nothing. Add damping, "
+        "shrink the weights of F (spectral normalisation, a penalty on its Jacobian), or start closer."
+    ),
+    Status.NONFINITE: "F produced inf or NaN on the way. Check inputs and parameters, lower the learning rate, or add damping.",
+    Status.STAGNATED: (
+        "The residual stopped falling above rtol: a cycle, or the limit of the dtype. Add damping, loosen rtol, or use float64."
+    ),
+}
+
+_ADJOINT_ADVICE = {
+    Status.CONVERGED: "The adjoint equation is solved to the tolerance asked for.",
+    Status.MAX_STEPS: (
+        "The gradient is truncated before the tolerance. Raise max_steps, or use a solver that does not need a contraction "
+        '(gradient="cg-rbp").'
+    ),
+    Status.DIVERGED: (
+        "The series in J grows: the spectral radius of J is at least 1, or J is strongly non-normal. Use a solver that needs "
+        'only that I - J is invertible (gradient="cg-rbp", or "dense" for a small state), and check that the state is steady.'
+    ),
+    Status.NONFINITE: "inf or NaN met in the adjoint solve: look at the loss, at F at the steady state, and at the forward status.",
+    Status.STAGNATED: (
+        "The residual cannot be brought to the tolerance, or the error stays large although the residual is small: I - J is "
+        "nearly singular for this dtype. Use float64, add a ridge (NormalCG(ridge=...)), or keep J away from 1 by a penalty."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class AdjointSolution:
+    """The certificate of one adjoint solve (I − Jᵀ) z = b.
+
+    `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖, with a product of its own; `error_estimate` estimates ‖z − z*‖ / ‖z*‖.
+    Both speak of the J that autograd sees at the state it was given: they do not show that the state is steady, nor that
+    F has no detached path.
+    """
+
+    status: Status
+    products: int
+    """Products with J or Jᵀ, the certificate's own included."""
+    residual: float
+    error_estimate: float
+    solver: str
+    """The solver, as code that pastes back."""
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def advice(self) -> str:
+        return self.status.adjoint_advice
+
+
+@dataclass
+class AdjointRecord:
+    """Where a backward pass leaves its certificate; shared by the graph and the Solution, so that neither holds the other."""
+
+    last: AdjointSolution | None = None
+
+
+@dataclass
+class Solution:
+    """A steady state: `value` carries the gradient, the rest says how it was found.
+
+    `residuals` lists (step, ‖F(h) − h‖ / ‖F(h)‖). `adjoint` is the certificate of the last backward pass through `value`;
+    None before the first, and always None for unrolled gradients, which solve no adjoint equation.
+    """
+
+    value: Any
+    status: Status
+    steps: int
+    residuals: list[tuple[int, float]]
+    record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def adjoint(self) -> AdjointSolution | None:
+        return self.record.last
+
+    @property
+    def advice(self) -> str:
+        return self.status.forward_advice
+
+    def __repr__(self) -> str:
+        residual = f"{self.residuals[-1][1]:.2e}" if self.residuals else "unknown"
+        return f"Solution({self.status.name} after {self.steps} steps, residual {residual}, adjoint={self.adjoint})"
+
+
+def check_on_failure(on_failure: str) -> None:
+    if on_failure not in get_args(OnFailure):
+        raise ValueError(f'on_failure must be "raise", "warn" or "ignore"; got {on_failure!r}.')
+
+
+def report_failure(message: str, on_failure: OnFailure) -> None:
+    """Raise, warn at the user's own line, or say nothing."""
+    if on_failure == "raise":
+        raise SteadyStateError(message)
+    if on_failure == "warn":
+        warnings.warn(message, SteadyStateWarning, stacklevel=_level_of_the_user())
+
+
+_NOT_THE_USER = (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.abspath(torch.__file__)))
+
+
+def _level_of_the_user() -> int:
+    """The stacklevel, seen from report_failure, of the first frame outside this package and torch."""
+    level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,155 @@
+"""Follow an iteration, problem by problem: when each is done, how it ended, which iterate to keep."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadygrad.solution import Status
+
+
+class Iterate(NamedTuple):
+    """One iterate, a row a problem."""
+
+    value: Tensor
+    residual: Callable[[], Tensor]
+    """The residual vector, of this iterate or of the one before; taken only when somebody looks."""
+    gain: Tensor | None = None
+    """(problems, 1): an estimate of ‖error‖ / ‖residual‖, from solvers that have one."""
+
+
+GROWTH = 1e4
+"""An iteration whose residual exceeds its smallest by this factor has diverged; transients of non-normal maps stay below."""
+PATIENCE = 100
+"""Steps without a residual one per cent smaller after which an iteration stagnates."""
+SELDOM = 10
+"""Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth."""
+
+
+class Watch:
+    """Watches the rows of an iteration, each an independent problem with its own residual and its own stop.
+
+    With `rtol` row i stops once ‖r_i‖ ≤ rtol·scale_i + atol; without, exactly `limit` iterates are taken, or fewer if the
+    residual falls below `negligible`·scale_i. `keep_best` keeps the iterate of the smallest residual instead of the last.
+    """
+
+    def __init__(
+        self,
+        scale: Callable[[Tensor], list[float]],
+        limit: int,
+        rtol: float | None,
+        atol: float = 0.0,
+        *,
+        keep_best: bool = False,
+        negligible: float = 0.0,
+        trail: int = 0,
+    ) -> None:
+        self.scale = scale
+        self.limit = limit
+        self.rtol = rtol
+        self.atol = atol
+        self.keep_best = keep_best
+        self.negligible = negligible
+        self.step = 0
+        self.status: list[Status] = []
+        self.residuals: list[tuple[int, float]] = []
+        """(step, the largest relative residual of all problems)."""
+        self.trail: deque[Tensor] = deque(maxlen=trail)
+        """The last few residual vectors, for an estimate of the error."""
+        self.first: list[float] = []
+        """The norms of the first residual."""
+        self.kept: Iterate | None = None
+        self._open: list[int] = []
+        self._smallest: list[float] = []
+        self._improved: list[int] = []
+        self._early: list[float] = []
+
+    def follow(self, iterates: Iterator[Iterate]) -> Iterate:
+        """Run the iteration to its end and return the iterate to keep. May be called again after `reopen`."""
+        while self.step < self.limit and (self.step == 0 or self._open):
+            iterate = next(iterates)
+            self.step += 1
+            if self.rtol is None and not self._looks_now():
+                self.kept = iterate
+            else:
+                self._look(iterate)
+        assert self.kept is not None, "limit is at least 1"
+        return self.kept
+
+    def reopen(self, row: int, rtol: float) -> None:
+        """Let a row go on to a smaller tolerance: its recurrence had lost touch with the truth."""
+        self.rtol = rtol
+        self._open.append(row)
+        self.status[row] = Status.MAX_STEPS
+
+    def _looks_now(self) -> bool:
+        left = self.limit - self.step
+        return self.step in (1, self.limit) or self.step % SELDOM == 0 or left < (self.trail.maxlen or 0)
+
+    def _look(self, iterate: Iterate) -> None:
+        with torch.no_grad():
+            r = iterate.residual()
+            norms: list[float] = torch.linalg.vector_norm(r, dim=1).tolist()
+            scales = self.scale(iterate.value)
+        if not self.first:
+            self._start(norms)
+        if self.trail.maxlen:
+            self.trail.append(r)
+        self.residuals.append((self.step, max(_ratio(n, s) for n, s in zip(norms, scales, strict=True))))
+        if 2 * self.step <= self.limit:
+            self._early = [max(n, e) for n, e in zip(norms, self._early, strict=True)]
+        self._keep(iterate, [i for i in self._open if not self.keep_best or norms[i] < self._smallest[i]])
+        self._open = [i for i in self._open if not self._ends(i, norms[i], scales[i])]
+
+    def _start(self, norms: list[float]) -> None:
+        rows = len(norms)
+        self.first = norms
+        self.status = [Status.MAX_STEPS] * rows
+        self._open = list(range(rows))
+        self._smallest = [math.inf] * rows
+        self._improved = [0] * rows
+        self._early = norms
+
+    def _keep(self, new: Iterate, rows: list[int]) -> None:
+        old = self.kept
+        if old is None or len(rows) == len(self.status):
+            self.kept = new
+        elif rows:
+            mask = torch.zeros(len(self.status), 1, dtype=torch.bool, device=new.value.device)
+            mask[rows] = True
+            gain = None if new.gain is None or old.gain is None else torch.where(mask, new.gain, old.gain)
+            self.kept = Iterate(torch.where(mask, new.value, old.value), new.residual, gain)
+
+    def _ends(self, i: int, norm: float, scale: float) -> bool:
+        smallest = self._smallest[i]
+        if norm < 0.99 * smallest:
+            self._improved[i] = self.step
+        self._smallest[i] = min(norm, smallest)
+        if not math.isfinite(norm):
+            self.status[i] = Status.NONFINITE
+        elif self.rtol is None:
+            if norm > self.negligible * scale or self.negligible == 0:
+                return self._ends_at_limit(i, norm)
+        elif norm <= self.rtol * scale + self.atol:
+            self.status[i] = Status.CONVERGED
+        elif norm > GROWTH * smallest:
+            self.status[i] = Status.DIVERGED
+        elif self.step - self._improved[i] > PATIENCE:
+            self.status[i] = Status.STAGNATED
+        else:
+            return self._ends_at_limit(i, norm)
+        return True
+
+    def _ends_at_limit(self, i: int, norm: float) -> bool:
+        if self.step == self.limit and norm > 2 * self._early[i]:
+            self.status[i] = Status.DIVERGED  # above twice all of the first half: it grows, however slowly
+        return self.step == self.limit
+
+
+def _ratio(norm: float, scale: float) -> float:
+    return norm / scale if scale > 0 else (0.0 if norm == 0 else math.inf)
