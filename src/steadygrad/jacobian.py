@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout
-from steadygrad.update import Update
+from steadygrad.update import REENTRANT, Update
 
 
 class Linear(Protocol):
@@ -36,7 +38,8 @@ class Jacobian:
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(_drop_grad)
-        with saved_tensors_hooks(_pack, _unpack):
+        self.saved = Saved()
+        with saved_tensors_hooks(self.saved.pack, Saved.unpack):
             self.outputs = update.linearise(self.inputs)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
         self._transposed: tuple[list[Tensor], list[Tensor]] | None = None
@@ -92,35 +95,56 @@ class Jacobian:
         return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
 
 
+class Saved:
+    """The tensors that the graph of F saved, held so that they can be handed to an autograd Function and taken back.
+
+    A Function that saves them lets torch watch them for in-place changes and lets an enclosing checkpoint drop and
+    recompute them once a backward pass; left in the graph, a checkpoint would recompute them once a product.
+    """
+
+    class Holder:
+        def __init__(self, tensor: Tensor) -> None:
+            self.tensor: Tensor | None = tensor
+
+    def __init__(self) -> None:
+        # The graph owns the holders: what it frees after a backward pass is free.
+        self._holders: list[weakref.ref[Saved.Holder]] = []
+
+    def pack(self, tensor: Tensor) -> Saved.Holder:
+        holder = Saved.Holder(tensor.detach())  # not the tensor itself, which may own the graph that owns the holder
+        self._holders.append(weakref.ref(holder))
+        return holder
+
+    @staticmethod
+    def unpack(holder: Saved.Holder) -> Tensor:
+        assert holder.tensor is not None, "the backward pass puts the tensors back first"
+        return holder.tensor
+
+    def take(self) -> list[Tensor]:
+        """Take the tensors out of the graph."""
+        holders = [holder for ref in self._holders if (holder := ref()) is not None]
+        self._holders = [weakref.ref(holder) for holder in holders]
+        tensors = [Saved.unpack(holder) for holder in holders]
+        for holder in holders:
+            holder.tensor = None
+        return tensors
+
+    def put(self, tensors: Sequence[Tensor]) -> None:
+        """Put them back, in the order in which they were taken."""
+        for ref, tensor in zip(self._holders, tensors, strict=True):
+            if (holder := ref()) is not None:
+                holder.tensor = tensor
+
+
 def _drop_grad(leaf: Tensor) -> None:
     # backward() accumulates into every leaf it meets; nobody reads this one, and under create_graph it would be a cycle.
     leaf.grad = None
 
 
-def _pack(tensor: Tensor) -> tuple[Tensor, int]:
-    return tensor.detach(), tensor._version
-
-
-def _unpack(packed: tuple[Tensor, int]) -> Tensor:
-    # Hooks of our own keep an enclosing non-reentrant checkpoint from recomputing the layer for every product;
-    # torch then leaves its check for in-place changes to us.
-    tensor, version = packed
-    if tensor._version != version:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: a "
-            f"{tuple(tensor.shape)} tensor that F used at the steady state (a parameter, an input) is at version "
-            f"{tensor._version}, expected {version}. Call backward before the optimiser step."
-        )
-    return tensor
-
-
 def _explained(error: RuntimeError) -> RuntimeError:
     message = str(error)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
-        return SteadyStateError(
-            "F uses torch.utils.checkpoint with use_reentrant=True, which cannot give products with J; "
-            "call checkpoint(..., use_reentrant=False) inside F."
-        )
+        return SteadyStateError(REENTRANT)
     if "derivative for" in message and "not implemented" in message:
         return SteadyStateError(
             f"F has an operation without a second derivative ({message.splitlines()[0]}), which products with J need; "

@@ -68,7 +68,7 @@ _ADJOINT_ADVICE = {
         "The series in J grows: the spectral radius of J is at least 1, or J is strongly non-normal. Use a solver that needs "
         'only that I - J is invertible (gradient="cg-rbp", or "dense" for a small state), and check that the state is steady.'
     ),
-    Status.NONFINITE: "inf or NaN met in the adjoint solve: look at the loss, at F at the steady state, and at the forward status.",
+    Status.NONFINITE: "inf or NaN met in the adjoint solve: look at the loss, at F at the steady state, at the forward status.",
     Status.STAGNATED: (
         "The residual cannot be brought to the tolerance, or the error stays large although the residual is small: I - J is "
         "nearly singular for this dtype. Use float64, add a ridge (NormalCG(ridge=...)), or keep J away from 1 by a penalty."

@@ -16,7 +16,7 @@ class Update:
     """The update of one solve: `update(flat)` is F on the flat form of the state.
 
     Random draws inside F (dropout) are the same in every call of one solve, as a steady state needs; the next solve draws
-    anew. With `probe`, the first call runs with gradients enabled, to learn whether F depends on anything that needs one.
+    anew. With `probe`, a first call without gradients has them enabled inside, to learn whether anything needs one.
     """
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout, probe: bool) -> None:
@@ -51,14 +51,44 @@ class Update:
 
     def _first_call(self, flat: Tensor) -> Tensor:
         self._generator = Generator(flat.device)
-        before = flat.clone()
-        with torch.set_grad_enabled(self._probe or torch.is_grad_enabled()):
+        before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
+        if self._probe and not torch.is_grad_enabled():
+            probes = [leaf.detach().requires_grad_() for leaf in self.layout.split(flat)]
+            with torch.enable_grad():
+                leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
+            self.requires_grad = needs_gradient(leaves, besides=probes)
+            result = self.layout.flatten([leaf.detach() for leaf in leaves])
+        else:
             result = self.layout.flatten(self.leaves(self.layout.split(flat)))
-        if flat.is_inference() and not torch.equal(before, flat):
+        if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
             raise SteadyStateError(_IN_PLACE)
         self._generator.notice()
-        self.requires_grad = result.requires_grad
-        return result if torch.is_grad_enabled() else result.detach()
+        return result
+
+
+def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
+    """Whether the graph of the outputs reaches any leaf besides the given ones."""
+    known = {id(leaf) for leaf in besides}
+    seen: set[Any] = set()
+    ahead = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    while ahead:
+        node = ahead.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            return True
+        if node.name() == "CheckpointFunctionBackward":
+            raise SteadyStateError(REENTRANT)
+        ahead.extend(ahead_node for ahead_node, _ in node.next_functions if ahead_node is not None)
+    return False
+
+
+REENTRANT = (
+    "F uses torch.utils.checkpoint with use_reentrant=True, which cannot give products with J; "
+    "call checkpoint(..., use_reentrant=False) inside F."
+)
 
 
 _IN_PLACE = (

@@ -66,7 +66,8 @@ class Watch:
         self.kept: Iterate | None = None
         self._open: list[int] = []
         self._smallest: list[float] = []
-        self._improved: list[int] = []
+        self._mark: list[float] = []
+        self._marked: list[int] = []
         self._early: list[float] = []
 
     def follow(self, iterates: Iterator[Iterate]) -> Iterate:
@@ -98,7 +99,7 @@ class Watch:
             scales = self.scale(iterate.value)
         if not self.first:
             self._start(norms)
-        if self.trail.maxlen:
+        if self.trail.maxlen and iterate.gain is None:
             self.trail.append(r)
         self.residuals.append((self.step, max(_ratio(n, s) for n, s in zip(norms, scales, strict=True))))
         if 2 * self.step <= self.limit:
@@ -112,7 +113,8 @@ class Watch:
         self.status = [Status.MAX_STEPS] * rows
         self._open = list(range(rows))
         self._smallest = [math.inf] * rows
-        self._improved = [0] * rows
+        self._mark = [math.inf] * rows
+        self._marked = [0] * rows
         self._early = norms
 
     def _keep(self, new: Iterate, rows: list[int]) -> None:
@@ -127,9 +129,9 @@ class Watch:
 
     def _ends(self, i: int, norm: float, scale: float) -> bool:
         smallest = self._smallest[i]
-        if norm < 0.99 * smallest:
-            self._improved[i] = self.step
         self._smallest[i] = min(norm, smallest)
+        if norm < 0.99 * self._mark[i]:
+            self._mark[i], self._marked[i] = norm, self.step
         if not math.isfinite(norm):
             self.status[i] = Status.NONFINITE
         elif self.rtol is None:
@@ -139,7 +141,7 @@ class Watch:
             self.status[i] = Status.CONVERGED
         elif norm > GROWTH * smallest:
             self.status[i] = Status.DIVERGED
-        elif self.step - self._improved[i] > PATIENCE:
+        elif self.step - self._marked[i] > PATIENCE:
             self.status[i] = Status.STAGNATED
         else:
             return self._ends_at_limit(i, norm)

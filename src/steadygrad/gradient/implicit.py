@@ -135,11 +135,13 @@ class Reroute(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, backward: Backward, values: list[Tensor], *outputs: Tensor) -> tuple[Tensor, ...]:
         ctx.rerouted = backward
+        ctx.save_for_backward(*backward.jacobian.saved.take())
         return tuple(value.clone() for value in values)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         rerouted: Backward = ctx.rerouted
+        rerouted.jacobian.saved.put(ctx.saved_tensors)
         z = rerouted(cotangents)
         if torch.is_grad_enabled():
             z = Once.apply(len(z), *z, *cotangents, *rerouted.jacobian.outputs)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint import Outcome, Picard
-from steadygrad.method import check_count
 from steadygrad.gradient.method import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
 
 

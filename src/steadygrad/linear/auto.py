@@ -26,6 +26,7 @@ class Auto(LinearSolver):
     def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
         rtol = self.rtol or default_rtol(b.dtype)
         terms: list[list[float]] = []
+        iterate = Iterate(b, lambda: b)
         for iterate in Neumann().iterates(jacobian, b, z):
             yield iterate
             terms.append(norms(iterate.residual()))

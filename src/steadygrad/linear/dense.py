@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import norms
 from steadygrad.jacobian import Linear
-from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution
+from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution, default_rtol
 from steadygrad.method import Method
 from steadygrad.solution import Status
 
@@ -40,13 +40,12 @@ class Dense(Method):
             r = b.unsqueeze(2) - system @ solution
         residual = [n / s if s else 0.0 for n, s in zip(norms(r.squeeze(2)), norms(b), strict=True)]
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), norms(solution.squeeze(2)), strict=True)]
-        status = [_judged(*row) for row in zip(singular.tolist(), residual, error, strict=True)]
+        attainable = 100 * default_rtol(b.dtype)
+        status = [_judged(s, r <= attainable, e) for s, r, e in zip(singular.tolist(), residual, error, strict=True)]
         return LinearSolution(solution.squeeze(2), status, residual, error)
 
 
-def _judged(singular: bool, residual: float, error: float) -> Status:
-    if not math.isfinite(residual):
+def _judged(singular: bool, solved: bool, error: float) -> Status:
+    if not math.isfinite(error) and not singular:
         return Status.NONFINITE
-    if singular or not (residual < TRUSTED_ERROR and error < TRUSTED_ERROR):
-        return Status.STAGNATED
-    return Status.CONVERGED
+    return Status.CONVERGED if solved and not singular and error < TRUSTED_ERROR else Status.STAGNATED

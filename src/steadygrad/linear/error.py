@@ -6,6 +6,8 @@ depends on its direction: one number for all directions, as a condition number i
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,13 +28,16 @@ def error_from_trail(residuals: list[Tensor], z: Tensor) -> list[float]:
     """
     r = residuals[-1]
     steps = torch.stack(residuals[:-1], dim=1)
-    images = steps - torch.stack(residuals[1:], dim=1)
+    images = torch.stack(residuals[1:], dim=1).neg_().add_(steps)
     length = torch.linalg.vector_norm(images, dim=2, keepdim=True)
     length = torch.where(length > 0, length, torch.ones_like(length))
-    steps, images = steps / length, images / length
+    steps.div_(length)
+    images.div_(length)
 
-    gram = (images @ images.mT).double()
-    values, vectors = torch.linalg.eigh(torch.nan_to_num(gram, posinf=0.0, neginf=0.0))
+    gram, step_gram = (images @ images.mT).double(), (steps @ steps.mT).double()
+    finite = (gram + step_gram).isfinite().all(dim=2).all(dim=1)
+    gram, step_gram = (torch.where(finite[:, None, None], g, torch.zeros_like(g)) for g in (gram, step_gram))
+    values, vectors = torch.linalg.eigh(gram)
     clear = values > _CUT * values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
     inverse_root = vectors * torch.where(clear, values, torch.ones_like(values)).rsqrt().mul(clear).unsqueeze(1)
 
@@ -40,9 +45,10 @@ def error_from_trail(residuals: list[Tensor], z: Tensor) -> list[float]:
     coefficients = (inverse_root @ against).to(r.dtype)
     e = (coefficients.mT @ steps).squeeze(1)
     rest = ((r * r).sum(1).double() - against.square().sum(1).squeeze(1)).clamp_min(0.0)
-    gains = torch.linalg.eigvalsh(inverse_root.mT @ (steps @ steps.mT).double() @ inverse_root)[:, -1]
+    gains = torch.linalg.eigvalsh(inverse_root.mT @ step_gram @ inverse_root)[:, -1]
     beyond = rest * torch.where(gains > 0, gains, torch.ones_like(gains))
-    return _relative((e.square().sum(1) + beyond).sqrt(), ((z + e).square().sum(1) + beyond).sqrt())
+    relative = _relative((e.square().sum(1) + beyond).sqrt(), ((z + e).square().sum(1) + beyond).sqrt())
+    return [value if ok else math.inf for value, ok in zip(relative, finite.tolist(), strict=True)]
 
 
 _CUT = 1e-8

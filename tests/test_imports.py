@@ -1,0 +1,49 @@
+"""Imports point one way, and the core needs torch and the standard library only."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
+# A module may import from the layers before its own, and from its own package.
+LAYERS = [
+    {"method", "solution", "state"},
+    {"watch", "update", "measure"},
+    {"jacobian", "fixedpoint"},
+    {"linear"},
+    {"gradient"},
+    {"api"},
+    {"module"},
+    {"__init__"},
+]
+ORDER = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0].removesuffix(".py")
+
+
+def imported(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_direction(path):
+    here = part(path)
+    assert here in ORDER, f"{here} is in no layer: add it to the list"
+    for name in imported(path):
+        top, *rest = name.split(".")
+        if top == "steadygrad":
+            there = rest[0] if rest else "__init__"
+            assert here == there or ORDER[there] < ORDER[here], f"{here} must not import {there}"
+        else:
+            assert top == "torch" or top in sys.stdlib_module_names, f"the core must not import {top}"

@@ -1,0 +1,188 @@
+"""Every adjoint solver against LU in float64: the solution, the certificate, the counts."""
+
+import math
+
+import pytest
+import torch
+
+import steadygrad as sg
+from problems import FAMILIES, RADII, DenseMap, adjoint_of, matrix, relative, true_residual
+from steadygrad.linear import Recurrence
+
+TIGHT = [
+    sg.Neumann(max_steps=5000),
+    Recurrence(sg.Picard(max_steps=5000, rtol=1e-10)),
+    Recurrence(sg.Picard(max_steps=9000, rtol=1e-10, damping=0.3)),
+    sg.NormalCG(max_steps=2000),
+    sg.Auto(max_steps=2000),
+    sg.Dense(),
+]
+COARSE = [
+    *[sg.Neumann(steps=k) for k in (0, 1, 5, 20, 100)],
+    *[Recurrence(sg.Picard(max_steps=k, rtol=0)) for k in (1, 5, 20, 100)],
+    *[sg.NormalCG(steps=k) for k in (1, 5, 20)],
+    *[sg.NormalCG(rtol=t) for t in (1e-2, 1e-4, 1e-7)],
+    *[sg.Neumann(rtol=t, max_steps=5000) for t in (1e-2, 1e-4, 1e-7)],
+]
+
+
+def rhs(size: int = 20, rows: int = 1, seed: int = 7) -> torch.Tensor:
+    return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("radius", RADII)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("solver", TIGHT, ids=repr)
+def test_solution_and_certificate(solver, family, radius):
+    J, b = matrix(family, radius), rhs()
+    operator = DenseMap(J)
+    solved = solver.solve(operator, b)
+    exact = adjoint_of(J, b)
+    assert solved.status == [sg.Status.CONVERGED]
+    assert solved.residual[0] <= 1e-10
+    assert solved.residual[0] == pytest.approx(true_residual(J, solved.z, b), rel=1e-3, abs=1e-14)
+    assert relative(solved.z, exact) < 1e-10 * torch.linalg.cond(torch.eye(20, dtype=J.dtype) - J)
+
+
+@pytest.mark.parametrize("radius", RADII)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("solver", COARSE, ids=repr)
+def test_error_estimate_is_within_ten(solver, family, radius):
+    for seed in range(3):
+        J, b = matrix(family, radius, seed=seed), rhs(seed=seed)
+        solved = solver.solve(DenseMap(J), b)
+        error = relative(solved.z, adjoint_of(J, b))
+        assert solved.residual[0] == pytest.approx(true_residual(J, solved.z, b), rel=1e-6, abs=1e-14)
+        if error > 1e-13:
+            assert error / 10 < solved.error[0] < error * 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_error_estimate_of_a_random_start(seed):
+    J, b = matrix("random", 0.9, seed=seed), rhs(seed=seed)
+    z = torch.rand(1, 20, dtype=b.dtype, generator=torch.Generator().manual_seed(seed))
+    for steps in (3, 10, 40):
+        solved = Recurrence(sg.Picard(max_steps=steps, rtol=0)).solve(DenseMap(J), b, 30 * z)
+        error = relative(solved.z, adjoint_of(J, b))
+        assert error / 10 < solved.error[0] < error * 10
+
+
+@pytest.mark.parametrize("solver", [*TIGHT, *COARSE], ids=repr)
+def test_zero_right_side_gives_zero(solver):
+    solved = solver.solve(DenseMap(matrix("random", 0.9)), torch.zeros(1, 20, dtype=torch.float64))
+    assert solved.z.count_nonzero() == 0
+    assert solved.residual == [0.0]
+    assert solved.error == [0.0]
+    assert solved.status == [sg.Status.CONVERGED]
+
+
+def test_zero_right_side_ignores_a_start():
+    b = torch.zeros(1, 20, dtype=torch.float64)
+    assert sg.NormalCG().solve(DenseMap(matrix("random", 0.9)), b, torch.ones_like(b)).z.count_nonzero() == 0
+
+
+@pytest.mark.parametrize(
+    ("solver", "products"),
+    [
+        (sg.Neumann(steps=20), 21),
+        (sg.Neumann(steps=0), 1),
+        (Recurrence(sg.Picard(max_steps=20, rtol=0)), 20),  # from zero the first step is b itself
+        (sg.NormalCG(steps=10), 1 + 2 * 10 + 1),
+        (sg.Dense(), 20),
+    ],
+    ids=repr,
+)
+def test_products_count_j_and_its_transpose_alike(solver, products):
+    operator = DenseMap(matrix("random", 0.9))
+    solver.solve(operator, rhs())
+    assert operator.products == products
+
+
+def test_cg_keeps_its_last_iterate():
+    """The released code of the paper drops it on convergence."""
+    J, b = 0.5 * torch.eye(20, dtype=torch.float64), rhs()
+    solved = sg.NormalCG().solve(DenseMap(J), b)  # one step solves it
+    assert torch.allclose(solved.z, 2 * b, rtol=1e-12)
+    assert solved.status == [sg.Status.CONVERGED]
+
+
+def test_cg_residual_is_that_of_the_paper():
+    """K steps of CG minimise ‖b − (I−Jᵀ)z‖ over the Krylov space of (I−J)(I−Jᵀ) and (I−J)b."""
+    J, b = matrix("random", 0.9), rhs()
+    A = torch.eye(20, dtype=J.dtype) - J.T
+    basis = [A.T @ b[0]]
+    for _ in range(4):
+        basis.append(A.T @ A @ basis[-1])
+    Q = torch.linalg.qr(torch.stack(basis, 1))[0]
+    best = Q @ torch.linalg.lstsq(A @ Q, b[0].unsqueeze(1)).solution
+    assert relative(sg.NormalCG(steps=5).solve(DenseMap(J), b).z, best.T) < 1e-8
+
+
+def test_ridge_solves_the_damped_normal_equations():
+    J, b = matrix("random", 0.9), rhs()
+    A = torch.eye(20, dtype=J.dtype) - J.T
+    expected = torch.linalg.solve(A.T @ A + 0.1 * torch.eye(20, dtype=J.dtype), A.T @ b[0])
+    assert relative(sg.NormalCG(steps=60, ridge=0.1).solve(DenseMap(J), b).z[0], expected) < 1e-8
+
+
+@pytest.mark.parametrize("solver", [sg.Neumann(), sg.Neumann(steps=20), Recurrence(sg.Picard())], ids=repr)
+def test_growing_series_is_called_diverged(solver):
+    solved = solver.solve(DenseMap(matrix("rotation", 1.5)), rhs())
+    assert solved.status == [sg.Status.DIVERGED]
+
+
+def test_divergence_keeps_the_best_iterate():
+    b = rhs()
+    solved = sg.Neumann().solve(DenseMap(matrix("rotation", 1.5)), b)
+    assert torch.equal(solved.z, b)
+    assert solved.residual[0] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("solver", [sg.NormalCG(), sg.Dense(), sg.Auto()], ids=repr)
+def test_invertible_systems_need_no_contraction(solver):
+    J, b = matrix("rotation", 1.5), rhs()
+    solved = solver.solve(DenseMap(J), b)
+    assert solved.status == [sg.Status.CONVERGED]
+    assert relative(solved.z, adjoint_of(J, b)) < 1e-8
+
+
+@pytest.mark.parametrize("solver", [sg.NormalCG(), sg.Dense(), sg.Auto(), sg.Neumann(max_steps=300)], ids=repr)
+@pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-13])
+def test_nearly_singular_systems_are_reported(solver, gap):
+    Q = torch.linalg.qr(rhs(20, 20))[0]
+    values = torch.linspace(0.1, 0.9, 20, dtype=torch.float64)
+    values[-1] = 1 - gap
+    solved = solver.solve(DenseMap(Q @ torch.diag(values) @ Q.T), rhs())
+    assert solved.status[0] is not sg.Status.CONVERGED
+    assert solved.z.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", TIGHT, ids=repr)
+def test_nan_is_reported(solver):
+    b = rhs()
+    b[0, 3] = math.nan
+    assert solver.solve(DenseMap(matrix("random", 0.5)), b).status == [sg.Status.NONFINITE]
+
+
+def test_float32_stops_at_its_own_tolerance():
+    J, b = matrix("random", 0.9).float(), rhs().float()
+    solved = sg.NormalCG().solve(DenseMap(J), b)
+    assert solved.status == [sg.Status.CONVERGED]
+    assert 1e-9 < solved.residual[0] <= 1e-5
+
+
+def test_transient_growth_of_a_non_normal_series_is_no_divergence():
+    J = 0.5 * torch.eye(6, dtype=torch.float64) + 3 * torch.diag(torch.ones(5, dtype=torch.float64), 1)
+    b = rhs(6)
+    solved = sg.Neumann(max_steps=200).solve(DenseMap(J.T), b)
+    assert solved.status == [sg.Status.CONVERGED]
+    assert relative(solved.z, adjoint_of(J.T, b)) < 1e-6
+
+
+def test_vanishing_terms_are_left_out():
+    """A long count on a fast contraction stops before its terms become denormal."""
+    operator = DenseMap(matrix("random", 0.01))
+    solved = sg.Neumann(steps=10_000).solve(operator, rhs())
+    assert operator.products < 40
+    assert solved.status == [sg.Status.MAX_STEPS]
+    assert relative(solved.z, adjoint_of(operator.J, rhs())) < 1e-15

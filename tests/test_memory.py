@@ -1,0 +1,96 @@
+"""Memory: flat in the forward steps and in K, and nothing leaks."""
+
+import gc
+import resource
+
+import pytest
+import torch
+
+import steadygrad as sg
+from steadygrad.measure import peak_memory
+
+IMPLICIT = [
+    lambda K: sg.Implicit(sg.Neumann(steps=K)),
+    lambda K: sg.Implicit(sg.Picard(max_steps=K, rtol=0)),
+    lambda K: sg.Implicit(sg.NormalCG(steps=K)),
+    lambda K: sg.Implicit(sg.Neumann(rtol=10.0 ** (-2.2 - K / 100), max_steps=10_000)),
+    lambda K: "auto",
+    lambda K: "one-step",
+]
+NAMES = ["neumann", "rbp", "cg", "adaptive", "auto", "one-step"]
+
+
+def peak(gradient, T):
+    torch.manual_seed(0)
+    W = (0.5 * torch.linalg.qr(torch.randn(128, 128))[0]).requires_grad_()
+    x = torch.randn(16, 128)
+
+    def step():
+        solution = sg.steady_state(
+            lambda h: torch.tanh(h @ W.T + x), torch.zeros(16, 128), forward=sg.Picard(max_steps=T, rtol=0), gradient=gradient
+        )
+        solution.value.square().sum().backward()
+
+    step()  # the gradient of W exists from here on
+    return peak_memory(step)
+
+
+@pytest.mark.parametrize("make", IMPLICIT, ids=NAMES)
+def test_flat_in_the_forward_steps(make):
+    assert peak(make(10), 400) == peak(make(10), 20)
+
+
+@pytest.mark.parametrize("make", IMPLICIT, ids=NAMES)
+def test_flat_in_k(make):
+    assert peak(make(300), 20) == peak(make(10), 20)
+
+
+def test_the_measure_sees_what_bptt_keeps():
+    assert peak("bptt", 400) > 8 * peak("bptt", 20)
+    assert peak("bptt", 400) > 8 * peak("auto", 400)
+
+
+def test_nothing_leaks_over_a_thousand_training_steps():
+    """One state of 256 kB kept a step would be 256 MB."""
+    W = (0.3 * torch.eye(256)).requires_grad_()
+    x = torch.randn(256, 256)
+    optimiser = torch.optim.SGD([W], lr=1e-6)
+    layer = sg.Equilibrium(lambda x, h: torch.tanh(h @ W.T + x), initial=torch.zeros_like, forward=sg.Picard(rtol=1e-2))
+
+    def train(steps):
+        for _ in range(steps):
+            optimiser.zero_grad()
+            layer(x).square().mean().backward()
+            optimiser.step()
+
+    train(20)
+    gc.collect()
+    gc.disable()  # cycles would count as leaks
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        train(1000)
+    finally:
+        gc.enable()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # kB
+
+
+def test_backward_frees_what_f_saved():
+    W = (0.3 * torch.eye(64)).requires_grad_()
+    seen = []
+
+    class Spy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, h):
+            big = torch.zeros(1000)
+            seen.append(torch.multiprocessing.reductions.StorageWeakRef(big.untyped_storage()))
+            ctx.save_for_backward(big)
+            return h.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g + 0 * ctx.saved_tensors[0].sum()
+
+    solution = sg.steady_state(lambda h: torch.tanh(Spy.apply(h) @ W + 1), torch.zeros(2, 64))
+    assert not seen[-1].expired()
+    solution.value.sum().backward()
+    assert seen[-1].expired()
