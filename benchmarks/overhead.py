@@ -11,6 +11,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -74,7 +75,7 @@ def main() -> None:
         x, h = torch.randn(rows, size), torch.zeros(rows, size)
         assert torch.allclose(by_hand(W, x, h), paper(W, x, h), rtol=1e-3, atol=1e-4)
         runs = {"by hand": by_hand, "paper": paper, "default": default}
-        took = milliseconds({name: lambda run=run: run(W, x, h) for name, run in runs.items()}, options.rounds)
+        took = milliseconds({name: partial(run, W, x, h) for name, run in runs.items()}, options.rounds)
         ratios = {name: took[name] / took["by hand"] for name in runs}
         records.append({"rows": rows, "size": size, "T": T, "K": K, "ms": took, "ratio": ratios})
         print(

@@ -12,7 +12,7 @@ from steadygrad.fixedpoint import FixedPointSolver, Outcome, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Problem
 from steadygrad.gradient.implicit import worst
 from steadygrad.linear import Auto, Dense, Neumann, NormalCG
-from steadygrad.solution import OnFailure, Solution, Status, SteadyStateError, check_on_failure, report_failure
+from steadygrad.solution import OnFailure, Solution, Status, SteadyStateError, check_on_failure, magnitude, report_failure
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update
 
@@ -117,7 +117,7 @@ def _report(solution: Solution, outcome: Outcome, problem: Problem) -> None:
     if not (solution.converged or asked_for):
         residual = outcome.residuals[-1][1]
         report_failure(
-            f"the search for the steady state by {problem.forward!r} ended {solution.status.name} after {solution.steps} "
-            f"steps: relative residual {residual:.1e}. {solution.advice}",
+            f"the search for the steady state by {problem.forward!r} ended {solution.status.name}: relative residual "
+            f"{magnitude(residual)}. {solution.advice}",
             problem.on_failure,
         )

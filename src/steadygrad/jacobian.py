@@ -49,6 +49,10 @@ class Jacobian:
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
         self.products += 1
+        if len(self.inputs) == 1:
+            (grad,) = self._grad(self.outputs, self.inputs, v.view(self.layout.shapes[0]))
+            self.structurally_zero = grad is None
+            return torch.zeros_like(v) if grad is None else grad.reshape(v.shape)
         cotangents = self.layout.split(v)
         grads = self._grad([self.outputs[i] for i in self._through], self.inputs, [cotangents[i] for i in self._through])
         self.structurally_zero = all(grad is None for grad in grads)
@@ -84,7 +88,7 @@ class Jacobian:
         return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
 
     def _grad(
-        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor], create_graph: bool = False
+        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor] | Tensor, create_graph: bool = False
     ) -> list[Tensor | None]:
         try:
             return list(torch.autograd.grad(outputs, inputs, v, retain_graph=True, create_graph=create_graph, allow_unused=True))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 
@@ -76,6 +77,12 @@ _ADJOINT_ADVICE = {
 }
 
 
+class Errors(Protocol):
+    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
+
+    def values(self) -> list[float]: ...
+
+
 @dataclass(frozen=True)
 class AdjointSolution:
     """The certificate of one adjoint solve (I − Jᵀ) z = b.
@@ -89,9 +96,14 @@ class AdjointSolution:
     products: int
     """Products with J or Jᵀ, the certificate's own included."""
     residual: float
-    error_estimate: float
     solver: str
     """The solver, as code that pastes back."""
+    errors: Errors = field(repr=False, compare=False)
+
+    @property
+    def error_estimate(self) -> float:
+        """The largest estimate of all problems, worked out when asked for."""
+        return max(self.errors.values())
 
     @property
     def converged(self) -> bool:
@@ -143,6 +155,11 @@ class Solution:
 def check_on_failure(on_failure: str) -> None:
     if on_failure not in get_args(OnFailure):
         raise ValueError(f'on_failure must be "raise", "warn" or "ignore"; got {on_failure!r}.')
+
+
+def magnitude(value: float) -> str:
+    """A power of ten: warnings in a training loop then repeat their text, and Python shows a repeated text once."""
+    return f"about 1e{round(math.log10(value)):+03d}" if 0 < value < math.inf else str(value)
 
 
 def report_failure(message: str, on_failure: OnFailure) -> None:

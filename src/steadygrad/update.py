@@ -31,7 +31,21 @@ class Update:
         if self._generator is None:
             return self._first_call(flat)
         self._generator.rewind()
+        if self.layout.template is None:
+            return self._plain(flat)
         return self.layout.flatten(self.leaves(self.layout.split(flat)))
+
+    def _plain(self, flat: Tensor) -> Tensor:
+        """`__call__` for a state of one tensor, without the detours: this is the innermost loop."""
+        layout = self.layout
+        h = flat.view(layout.shapes[0])
+        version = None if h.is_inference() else h._version
+        image = self.function(h, *self.args)
+        if version is not None and h._version != version:
+            raise SteadyStateError(_IN_PLACE)
+        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype):
+            layout.check(image)
+        return image.reshape(flat.shape)
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, in the nesting that the user knows."""

@@ -13,7 +13,7 @@ from steadygrad.gradient.method import Gradient, Problem, Solved, own_leaves, wi
 from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Dense, LinearSolution, Neumann, Recurrence
 from steadygrad.linear.solver import AdjointSolver
-from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, Status, SteadyStateError, report_failure
+from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, Status, SteadyStateError, magnitude, report_failure
 
 Initial = Literal["zeros", "uniform"]
 
@@ -99,7 +99,7 @@ class Backward:
             status=worst(solved.status),
             products=products,
             residual=max(solved.residual),
-            error_estimate=max(solved.error),
+            errors=solved.error,
             solver=repr(self.gradient.solver),
         )
         self.record.last = adjoint
@@ -118,8 +118,8 @@ def worst(status: list[Status]) -> Status:
 
 def _failure_message(adjoint: AdjointSolution) -> str:
     return (
-        f"the adjoint solve by {adjoint.solver} ended {adjoint.status.name} after {adjoint.products} products: residual "
-        f"{adjoint.residual:.1e}, estimated error of the gradient's adjoint {adjoint.error_estimate:.1e}. {adjoint.advice}"
+        f"the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual {magnitude(adjoint.residual)}, "
+        f"relative error {magnitude(adjoint.error_estimate)}. {adjoint.advice}"
     )
 
 

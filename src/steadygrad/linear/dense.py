@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import norms
 from steadygrad.jacobian import Linear
+from steadygrad.linear.error import Known
 from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution, default_rtol
 from steadygrad.method import Method
 from steadygrad.solution import Status
@@ -42,7 +43,7 @@ class Dense(Method):
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), norms(solution.squeeze(2)), strict=True)]
         attainable = 100 * default_rtol(b.dtype)
         status = [_judged(s, r <= attainable, e) for s, r, e in zip(singular.tolist(), residual, error, strict=True)]
-        return LinearSolution(solution.squeeze(2), status, residual, error)
+        return LinearSolution(solution.squeeze(2), status, residual, Known(error))
 
 
 def _judged(singular: bool, solved: bool, error: float) -> Status:

@@ -7,54 +7,103 @@ depends on its direction: one number for all directions, as a condition number i
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-def error_from_gain(gain: Tensor, r: Tensor, z: Tensor) -> list[float]:
-    """‖e‖ / ‖z + e‖ for a solver that knows its gain ‖e‖/‖r‖, taking e orthogonal to z."""
-    size = torch.linalg.vector_norm(r, dim=1)
-    e = torch.where(size > 0, gain[:, 0] * size, size)
-    return _relative(e, torch.hypot(torch.linalg.vector_norm(z, dim=1), e))
+class ErrorEstimate(ABC):
+    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
+
+    @abstractmethod
+    def values(self) -> list[float]:
+        """The estimates."""
+
+    def exceeds(self, limit: float) -> list[bool]:
+        """Which estimates are above a limit; may be cheaper than the values where all are far below."""
+        return [not value <= limit for value in self.values()]
 
 
-def error_from_trail(residuals: list[Tensor], z: Tensor) -> list[float]:
+@dataclass(frozen=True)
+class Known(ErrorEstimate):
+    """Estimates that are numbers already."""
+
+    numbers: list[float]
+
+    def values(self) -> list[float]:
+        return self.numbers
+
+
+def from_gain(gain: Tensor, r: Tensor, z: Tensor) -> Known:
+    """‖e‖ / ‖z + e‖ for a solver that knows its gain ‖e‖/‖r‖ (problems, 1), taking e orthogonal to z."""
+    sizes = torch.linalg.vector_norm(torch.stack([r, z]), dim=2).tolist()
+    return Known([_ratio(g * r if r else 0.0, z) for g, r, z in zip(gain.flatten().tolist(), *sizes, strict=True)])
+
+
+def _ratio(e: float, z: float) -> float:
+    whole = math.hypot(e, z)
+    return math.inf if math.isnan(whole) else e / whole if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Extrapolated(ErrorEstimate):
     """‖e‖ / ‖z + e‖ from the last residuals r_{k−m}, …, r_k of a stationary iteration z_{j+1} = z_j + r_j.
 
     Every step gives a pair (I−Jᵀ) r_j = r_j − r_{j+1}. The part of r_k in the span of the right sides is inverted exactly
     (reduced rank extrapolation); the rest is given the largest gain met in that span. Valid also for a damped iteration,
-    whose steps are proportional to r_j. Memory: the residuals and their differences.
+    whose steps are proportional to r_j. All of it follows from one Gram matrix, which is all that is kept; the small
+    algebra waits until somebody asks, since it would cost as much as several products.
     """
-    r = residuals[-1]
-    steps = torch.stack(residuals[:-1], dim=1)
-    images = torch.stack(residuals[1:], dim=1).neg_().add_(steps)
-    length = torch.linalg.vector_norm(images, dim=2, keepdim=True)
-    length = torch.where(length > 0, length, torch.ones_like(length))
-    steps.div_(length)
-    images.div_(length)
 
-    gram, step_gram = (images @ images.mT).double(), (steps @ steps.mT).double()
-    finite = (gram + step_gram).isfinite().all(dim=2).all(dim=1)
-    gram, step_gram = (torch.where(finite[:, None, None], g, torch.zeros_like(g)) for g in (gram, step_gram))
-    values, vectors = torch.linalg.eigh(gram)
-    clear = values > _CUT * values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
-    inverse_root = vectors * torch.where(clear, values, torch.ones_like(values)).rsqrt().mul(clear).unsqueeze(1)
+    gram: Tensor
+    """(problems, m + 2, m + 2), in float64, of r_{k−m}, …, r_k and z."""
 
-    against = inverse_root.mT @ (images @ r.unsqueeze(2)).double()
-    coefficients = (inverse_root @ against).to(r.dtype)
-    e = (coefficients.mT @ steps).squeeze(1)
-    rest = ((r * r).sum(1).double() - against.square().sum(1).squeeze(1)).clamp_min(0.0)
-    gains = torch.linalg.eigvalsh(inverse_root.mT @ step_gram @ inverse_root)[:, -1]
-    beyond = rest * torch.where(gains > 0, gains, torch.ones_like(gains))
-    relative = _relative((e.square().sum(1) + beyond).sqrt(), ((z + e).square().sum(1) + beyond).sqrt())
-    return [value if ok else math.inf for value, ok in zip(relative, finite.tolist(), strict=True)]
+    @classmethod
+    def of(cls, residuals: list[Tensor], z: Tensor) -> Extrapolated:
+        vectors = torch.stack([*residuals, z], dim=1).double()
+        return cls(vectors @ vectors.mT)
+
+    def exceeds(self, limit: float) -> list[bool]:
+        quick = self.gram[:, -3:, -3:].tolist()
+        if all(self._last_step(row) < limit / 30 for row in quick):
+            return [False] * len(quick)
+        return super().exceeds(limit)
+
+    @staticmethod
+    def _last_step(gram: list[list[float]]) -> float:
+        """The estimate with m = 1: ‖r_k‖ ‖r_{k−1}‖ / ‖r_{k−1} − r_k‖, relative to z."""
+        (aa, ar, _), (_, rr, _), (_, _, zz) = gram
+        change = aa - 2 * ar + rr
+        return math.sqrt(rr * aa / (change * zz)) if change > 0 and zz > 0 else math.inf
+
+    def values(self) -> list[float]:
+        gram = self.gram
+        m = gram.shape[1] - 2
+        steps = gram[:, :m, :m]
+        to_images = torch.eye(m, m + 2, dtype=gram.dtype, device=gram.device)
+        to_images = to_images - to_images.roll(1, dims=1)  # r_j − r_{j+1}
+        images = to_images @ gram @ to_images.mT
+        noise = _NOISE * images.diagonal(dim1=1, dim2=2) + torch.finfo(gram.dtype).tiny
+        inverse = torch.linalg.inv_ex(images + torch.diag_embed(noise)).inverse
+
+        along = to_images @ gram[:, :, m : m + 1]
+        combination = inverse @ along  # the extrapolated error, in terms of the steps
+        inside = (combination.mT @ steps @ combination).flatten()
+        rest = gram[:, m, m] - (combination.mT @ along).flatten()
+        gain = (inverse * steps).sum(dim=(1, 2))
+        shifted = gram[:, -1, -1] + 2 * (gram[:, -1:, :m] @ combination).flatten() + inside
+        return [_relative(*row) for row in torch.stack([inside, rest, gain, shifted], dim=1).tolist()]
 
 
-_CUT = 1e-8
-"""Directions of the span weaker than this (in the square) are noise."""
+_NOISE = 1e-9
+"""Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 
 
-def _relative(error: Tensor, size: Tensor) -> list[float]:
-    ratio = error / torch.where(size > 0, size, torch.ones_like(size))
-    return ratio.tolist()
+def _relative(inside: float, rest: float, gain: float, shifted: float) -> float:
+    beyond = max(rest, 0.0) * (gain if gain > 0 else 1.0)
+    size = shifted + beyond
+    if not math.isfinite(size):
+        return math.inf
+    return math.sqrt(max(inside + beyond, 0.0) / size) if size > 0 else 0.0

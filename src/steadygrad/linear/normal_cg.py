@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from steadygrad.jacobian import Linear
@@ -32,7 +33,7 @@ class NormalCG(LinearSolver):
         r = b - z + jacobian.vjp(z) if z.any() else b
         s = p = r - jacobian.jvp(r) - self.ridge * z
         gamma = _dot(s, s)
-        inverse = 1 / gamma
+        inverse = _inverse(gamma)
         while True:
             # The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: a bound that is
             # nearly attained, and twice its root is a good guess.
@@ -44,7 +45,11 @@ class NormalCG(LinearSolver):
             s = r - jacobian.jvp(r) - self.ridge * z
             gamma, previous = _dot(s, s), gamma
             p = s + (gamma / previous) * p
-            inverse = inverse + 1 / gamma
+            inverse = inverse + _inverse(gamma)
+
+
+def _inverse(gamma: Tensor) -> Tensor:
+    return torch.where(gamma > 0, 1 / gamma, torch.zeros_like(gamma))
 
 
 def _dot(u: Tensor, v: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import norms
 from steadygrad.jacobian import Linear
-from steadygrad.linear.error import error_from_gain, error_from_trail
+from steadygrad.linear.error import ErrorEstimate, Extrapolated, Known, from_gain
 from steadygrad.method import Method, check_count
 from steadygrad.solution import Status
 from steadygrad.watch import Iterate, Watch
@@ -31,8 +31,7 @@ class LinearSolution:
     status: list[Status]
     residual: list[float]
     """‖b − (I − Jᵀ)z‖ / ‖b‖, the true one."""
-    error: list[float]
-    """Estimates of ‖z − z*‖ / ‖z*‖."""
+    error: ErrorEstimate
 
 
 class AdjointSolver(Method, ABC):
@@ -55,7 +54,7 @@ class AdjointSolver(Method, ABC):
         """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
         if not b.any():
             rows = b.shape[0]
-            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, [0.0] * rows)
+            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Known([0.0] * rows))
         start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
         return certified(self.watch(b), self.iterates(jacobian, b, start), jacobian, b)
 
@@ -117,9 +116,11 @@ def certified(watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Te
             kept, r, residual = _confirm(watch.follow(iterates), jacobian, b)
             for i in unconfirmed:
                 watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
-    error = error_from_trail([*watch.trail, r], kept.value) if kept.gain is None else error_from_gain(kept.gain, r, kept.value)
+    z = kept.value
+    error = Extrapolated.of([*watch.trail, r], z) if kept.gain is None else from_gain(kept.gain, r, z)
     first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
-    status = [_judged(watch.status[i], asked is None, first[i], residual[i], error[i]) for i in rows]
+    wrong = error.exceeds(TRUSTED_ERROR) if asked is not None else [False] * len(size)
+    status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
     return LinearSolution(kept.value, status, residual, error)
 
 
@@ -128,11 +129,11 @@ def _confirm(kept: Iterate, jacobian: Linear, b: Tensor) -> tuple[Iterate, Tenso
     return kept, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
 
 
-def _judged(status: Status, counted: bool, first: float, residual: float, error: float) -> Status:
+def _judged(status: Status, counted: bool, first: float, residual: float, wrong: bool) -> Status:
     if not math.isfinite(residual):
         return Status.NONFINITE
     if counted:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
-    if status is Status.CONVERGED and error > TRUSTED_ERROR:
+    if status is Status.CONVERGED and wrong:
         return Status.STAGNATED
     return status
