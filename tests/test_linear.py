@@ -14,15 +14,26 @@ TIGHT = [
     Recurrence(sg.Picard(max_steps=5000, rtol=1e-10)),
     Recurrence(sg.Picard(max_steps=9000, rtol=1e-10, damping=0.3)),
     sg.NormalCG(max_steps=2000),
+    sg.LSQR(max_steps=2000),
+    sg.GMRES(),
+    sg.GMRES(restart=25),
+    sg.BiCGSTAB(max_steps=2000),
     sg.Auto(max_steps=2000),
+    Recurrence(sg.Anderson(max_steps=2000, rtol=1e-10, history=20)),
+    Recurrence(sg.Broyden(max_steps=2000, rtol=1e-10, history=60)),
     sg.Dense(),
 ]
+KRYLOV = [sg.NormalCG(), sg.LSQR(), sg.GMRES(), sg.BiCGSTAB(), sg.Auto()]
 COARSE = [
     *[sg.Neumann(steps=k) for k in (0, 1, 5, 20, 100)],
     *[Recurrence(sg.Picard(max_steps=k, rtol=0)) for k in (1, 5, 20, 100)],
     *[sg.NormalCG(steps=k) for k in (1, 5, 20)],
-    *[sg.NormalCG(rtol=t) for t in (1e-2, 1e-4, 1e-7)],
+    *[solver(rtol=t) for solver in (sg.NormalCG, sg.LSQR, sg.GMRES) for t in (1e-3, 1e-4, 1e-7)],
+    *[sg.BiCGSTAB(rtol=t) for t in (1e-4, 1e-7)],
+    *[solver(steps=k) for solver in (sg.LSQR, sg.GMRES, sg.BiCGSTAB) for k in (1, 10)],
     *[sg.Neumann(rtol=t, max_steps=5000) for t in (1e-2, 1e-4, 1e-7)],
+    *[sg.Auto(rtol=t) for t in (1e-3, 1e-4, 1e-7)],
+    *[Recurrence(sg.Anderson(rtol=t, max_steps=1000)) for t in (1e-4, 1e-7)],
 ]
 
 
@@ -88,6 +99,11 @@ def test_zero_right_side_ignores_a_start():
         (sg.Neumann(steps=0), 1),
         (Recurrence(sg.Picard(max_steps=20, rtol=0)), 20),  # from zero the first step is b itself
         (sg.NormalCG(steps=10), 1 + 2 * 10 + 1),
+        (sg.LSQR(steps=10), 1 + 2 * 10 + 1),
+        (sg.GMRES(steps=10), 10 + 1),
+        (sg.GMRES(steps=10, restart=4), 10 + 1),
+        (sg.BiCGSTAB(steps=10), 2 * 10 + 1),
+        (Recurrence(sg.Anderson(max_steps=10, rtol=0)), 10),
         (sg.Dense(), 20),
     ],
     ids=repr,
@@ -138,7 +154,7 @@ def test_divergence_keeps_the_best_iterate():
     assert solved.residual[0] == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("solver", [sg.NormalCG(), sg.Dense(), sg.Auto()], ids=repr)
+@pytest.mark.parametrize("solver", [*KRYLOV, sg.Dense()], ids=repr)
 def test_invertible_systems_need_no_contraction(solver):
     J, b = matrix("rotation", 1.5), rhs()
     solved = solver.solve(DenseMap(J), b)
@@ -146,7 +162,9 @@ def test_invertible_systems_need_no_contraction(solver):
     assert relative(solved.z, adjoint_of(J, b)) < 1e-8
 
 
-@pytest.mark.parametrize("solver", [sg.NormalCG(), sg.Dense(), sg.Auto(), sg.Neumann(max_steps=300)], ids=repr)
+@pytest.mark.parametrize(
+    "solver", [sg.NormalCG(), sg.LSQR(), sg.GMRES(), sg.BiCGSTAB(), sg.Dense(), sg.Auto(), sg.Neumann(max_steps=300)], ids=repr
+)
 @pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-13])
 def test_nearly_singular_systems_are_reported(solver, gap):
     Q = torch.linalg.qr(rhs(20, 20))[0]
@@ -186,3 +204,81 @@ def test_vanishing_terms_are_left_out():
     assert operator.products < 40
     assert solved.status == [sg.Status.MAX_STEPS]
     assert relative(solved.z, adjoint_of(operator.J, rhs())) < 1e-15
+
+
+SINGLE = [
+    sg.Neumann(max_steps=5000),
+    sg.NormalCG(max_steps=2000),
+    sg.LSQR(max_steps=2000),
+    sg.GMRES(max_steps=2000),
+    sg.BiCGSTAB(max_steps=2000),
+    Recurrence(sg.Anderson(max_steps=2000, rtol=1e-10)),
+]
+
+
+@pytest.mark.parametrize("size", [20, 60])
+@pytest.mark.parametrize("radius", [0.1, *RADII, 1.5])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_is_nearly_the_best_in_hindsight(family, radius, size):
+    def products(solver):
+        operator = DenseMap(matrix(family, radius, size=size))
+        solved = solver.solve(operator, rhs(size))
+        return operator.products if solved.status == [sg.Status.CONVERGED] else math.inf
+
+    assert products(sg.Auto(max_steps=2000)) <= 1.3 * min(products(solver) for solver in SINGLE)
+
+
+def test_auto_uses_what_the_series_computed():
+    """Changing from the series to GMRES costs no product: as many as GMRES alone."""
+    counts = []
+    for solver in (sg.Auto(), sg.GMRES()):
+        operator = DenseMap(matrix("random", 0.9))
+        solver.solve(operator, rhs())
+        counts.append(operator.products)
+    assert counts[0] == counts[1]
+
+
+def test_lsqr_is_cg_on_the_normal_equations():
+    J, b = matrix("random", 0.9), rhs()
+    for steps in (1, 4, 9):
+        assert relative(sg.LSQR(steps=steps).solve(DenseMap(J), b).z, sg.NormalCG(steps=steps).solve(DenseMap(J), b).z) < 1e-9
+
+
+def test_gmres_minimises_the_residual_over_the_krylov_space():
+    J, b = matrix("nonnormal", 0.9), rhs()
+    A = torch.eye(20, dtype=J.dtype) - J.T
+    powers = [b[0]]
+    for _ in range(4):
+        powers.append(J.T @ powers[-1])
+    Q = torch.linalg.qr(torch.stack(powers, 1))[0]
+    best = Q @ torch.linalg.lstsq(A @ Q, b[0].unsqueeze(1)).solution
+    assert relative(sg.GMRES(steps=5).solve(DenseMap(J), b).z, best.T) < 1e-9
+
+
+def test_gmres_that_stalls_after_restarts_says_so():
+    """Eigenvalues all around zero: a short restart makes no progress."""
+    solved = sg.GMRES(restart=3).solve(DenseMap(matrix("rotation", 1.5, size=60)), rhs(60))
+    assert solved.status == [sg.Status.STAGNATED]
+
+
+@pytest.mark.parametrize("solver", TIGHT[:-1], ids=repr)
+def test_rows_are_separate_problems(solver):
+    """One block-diagonal J: each row has its own residual, coefficients and stop, and equals the solve of it alone."""
+    b = rhs(20, 4) * torch.tensor([[1.0], [1e-6], [1e3], [0.0]], dtype=torch.float64)
+    J = matrix("random", 0.9)
+    together = solver.solve(DenseMap(J), b)
+    for i in range(4):
+        alone = solver.solve(DenseMap(J), b[i : i + 1])
+        assert torch.allclose(together.z[i : i + 1], alone.z, rtol=1e-8, atol=0)
+        assert together.status[i] is alone.status[0]
+
+
+@pytest.mark.parametrize("solver", TIGHT[:-1], ids=repr)
+def test_a_bad_row_spoils_no_other(solver):
+    J = matrix("random", 0.9)
+    b = rhs(20, 3)
+    b[1] = math.nan
+    solved = solver.solve(DenseMap(J), b)
+    assert [s is sg.Status.CONVERGED for s in solved.status] == [True, False, True]
+    good = [0, 2]
+    assert relative(solved.z[good], adjoint_of(J, b[good])) < 1e-7

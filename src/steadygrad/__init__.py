@@ -1,9 +1,9 @@
 """Gradients at steady states: h* = F(h*), differentiated without unrolling, with a certificate."""
 
 from steadygrad.api import steady_state
-from steadygrad.fixedpoint import Picard
+from steadygrad.fixedpoint import Anderson, Broyden, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit
-from steadygrad.linear import Auto, Dense, Neumann, NormalCG
+from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.module import Equilibrium
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
 
@@ -12,9 +12,14 @@ __version__ = "0.1.0"
 __all__ = [
     "ARTBP",
     "BPTT",
+    "GMRES",
+    "LSQR",
     "TBPTT",
     "AdjointSolution",
+    "Anderson",
     "Auto",
+    "BiCGSTAB",
+    "Broyden",
     "Dense",
     "Equilibrium",
     "Implicit",

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from steadygrad.fixedpoint import FixedPointSolver, Outcome, Picard
+from steadygrad.fixedpoint import Anderson, FixedPointSolver, Outcome, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Problem
 from steadygrad.gradient.implicit import worst
-from steadygrad.linear import Auto, Dense, Neumann, NormalCG
+from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.solution import OnFailure, Solution, Status, SteadyStateError, check_on_failure, magnitude, report_failure
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update
@@ -22,6 +22,10 @@ SHORTHANDS: dict[str, Gradient] = {
     "cg-rbp": Implicit(NormalCG()),
     "neumann-rbp": Implicit(Neumann(steps=20)),
     "one-step": Implicit(Neumann(steps=0)),
+    "lsqr": Implicit(LSQR()),
+    "gmres": Implicit(GMRES()),
+    "bicgstab": Implicit(BiCGSTAB()),
+    "anderson": Implicit(Anderson()),
     "dense": Implicit(Dense()),
     "bptt": BPTT(),
     "tbptt": TBPTT(steps=5),

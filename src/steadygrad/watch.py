@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,12 +16,22 @@ from steadygrad.solution import Status
 class Iterate(NamedTuple):
     """One iterate, a row a problem."""
 
-    value: Tensor
+    value: Tensor | Callable[[], Tensor]
+    """The iterate, or how to form it if it is kept."""
     residual: Callable[[], Tensor]
-    """The residual vector, of this iterate or of the one before; taken only when somebody looks."""
-    gain: Tensor | None = None
+    """The residual vector, or its norm as one column, of this iterate or of the one before; taken when somebody looks."""
+    gain: Callable[[], Tensor] | None = None
     """(problems, 1): an estimate of ‖error‖ / ‖residual‖, from solvers that have one."""
+    point: Tensor | None = None
+    """Where the residual was taken, from solvers that have no gain and whose steps are not their residuals."""
 
+    def formed(self) -> Tensor:
+        """The iterate."""
+        return self.value if isinstance(self.value, Tensor) else self.value()
+
+
+Iterates = Generator[Iterate, "list[int] | None", None]
+"""An iteration. It may be sent the rows to go on with, where the others have ended."""
 
 GROWTH = 1e4
 """An iteration whose residual exceeds its smallest by this factor has diverged; transients of non-normal maps stay below."""
@@ -40,7 +50,7 @@ class Watch:
 
     def __init__(
         self,
-        scale: Callable[[Tensor], list[float]],
+        scale: Callable[[Iterate], list[float]],
         limit: int,
         rtol: float | None,
         atol: float = 0.0,
@@ -59,8 +69,8 @@ class Watch:
         self.status: list[Status] = []
         self.residuals: list[tuple[int, float]] = []
         """(step, the largest relative residual of all problems)."""
-        self.trail: deque[Tensor] = deque(maxlen=trail)
-        """The last few residual vectors, for an estimate of the error."""
+        self.trail: deque[tuple[Tensor | None, Tensor]] = deque(maxlen=trail)
+        """The last few residual vectors and where they were taken, for an estimate of the error."""
         self.first: list[float] = []
         """The norms of the first residual."""
         self.kept: Iterate | None = None
@@ -96,11 +106,11 @@ class Watch:
         with torch.no_grad():
             r = iterate.residual()
             norms: list[float] = torch.linalg.vector_norm(r, dim=1).tolist()
-            scales = self.scale(iterate.value)
+            scales = self.scale(iterate)
         if not self.first:
             self._start(norms)
         if self.trail.maxlen and iterate.gain is None:
-            self.trail.append(r)
+            self.trail.append((iterate.point, r))
         self.residuals.append((self.step, max(_ratio(n, s) for n, s in zip(norms, scales, strict=True))))
         if 2 * self.step <= self.limit:
             self._early = [max(n, e) for n, e in zip(norms, self._early, strict=True)]
@@ -122,10 +132,10 @@ class Watch:
         if old is None or len(rows) == len(self.status):
             self.kept = new
         elif rows:
-            mask = torch.zeros(len(self.status), 1, dtype=torch.bool, device=new.value.device)
+            value, before = new.formed(), old.formed()
+            mask = torch.zeros(len(self.status), 1, dtype=torch.bool, device=value.device)
             mask[rows] = True
-            gain = None if new.gain is None or old.gain is None else torch.where(mask, new.gain, old.gain)
-            self.kept = Iterate(torch.where(mask, new.value, old.value), new.residual, gain)
+            self.kept = Iterate(torch.where(mask, value, before), new.residual, _mixed(mask, new.gain, old.gain))
 
     def _ends(self, i: int, norm: float, scale: float) -> bool:
         smallest = self._smallest[i]
@@ -151,6 +161,13 @@ class Watch:
         if self.step == self.limit and norm > 2 * self._early[i]:
             self.status[i] = Status.DIVERGED  # above twice all of the first half: it grows, however slowly
         return self.step == self.limit
+
+
+def _mixed(mask: Tensor, new: Callable[[], Tensor] | None, old: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
+    if new is None or old is None:
+        return None
+    gain = torch.where(mask, new(), old())
+    return lambda: gain
 
 
 def _ratio(norm: float, scale: float) -> float:

@@ -1,6 +1,8 @@
 """Solvers of h = F(h)."""
 
+from steadygrad.fixedpoint.anderson import Anderson
+from steadygrad.fixedpoint.broyden import Broyden
 from steadygrad.fixedpoint.picard import Picard
 from steadygrad.fixedpoint.solver import FixedPointSolver, Outcome
 
-__all__ = ["FixedPointSolver", "Outcome", "Picard"]
+__all__ = ["Anderson", "Broyden", "FixedPointSolver", "Outcome", "Picard"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.watch import Iterate
+from steadygrad.watch import Iterate, Iterates
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,9 +30,9 @@ class Picard(FixedPointSolver):
         if not (0 <= self.damping < 1):
             raise ValueError(f"damping must be at least 0 and below 1; got {self.damping}.")
 
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterator[Iterate]:
+    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
         while True:
             image = update(h)
             new = torch.lerp(image, h, self.damping) if self.damping else image
-            yield Iterate(new, lambda image=image, h=h: image - h)
-            h = new
+            rows = yield Iterate(new, lambda image=image, h=h: image - h)
+            h = new if rows is None else new[rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.method import Method, check_count
 from steadygrad.solution import Status
-from steadygrad.watch import Iterate, Watch
+from steadygrad.watch import Iterates, Watch
 
 
 @dataclass
@@ -50,14 +50,17 @@ class FixedPointSolver(Method, ABC):
         return self.rtol == 0
 
     @abstractmethod
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterator[Iterate]:
-        """Yield the next state and the residual F(h) − h of the state before."""
+    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
+        """Yield the next state and the residual F(h) − h of the state before.
+
+        What is sent back, if anything, is the list of rows to go on with.
+        """
 
     def solve(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Outcome:
         """Iterate from h to the stop; gradients are recorded if they are enabled."""
-        watch = Watch(norms, self.max_steps, None if self.counts else self.rtol, self.atol)
+        watch = Watch(lambda iterate: norms(iterate.formed()), self.max_steps, None if self.counts else self.rtol, self.atol)
         kept = watch.follow(self.iterates(update, h))
-        return Outcome(kept.value, watch.status, watch.step, watch.residuals)
+        return Outcome(kept.formed(), watch.status, watch.step, watch.residuals)
 
 
 def norms(h: Tensor) -> list[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -49,49 +50,58 @@ def _ratio(e: float, z: float) -> float:
 
 @dataclass(frozen=True)
 class Extrapolated(ErrorEstimate):
-    """‖e‖ / ‖z + e‖ from the last residuals r_{k−m}, …, r_k of a stationary iteration z_{j+1} = z_j + r_j.
+    """‖e‖ / ‖z + e‖ from the last steps of an iteration.
 
-    Every step gives a pair (I−Jᵀ) r_j = r_j − r_{j+1}. The part of r_k in the span of the right sides is inverted exactly
-    (reduced rank extrapolation); the rest is given the largest gain met in that span. Valid also for a damped iteration,
-    whose steps are proportional to r_j. All of it follows from one Gram matrix, which is all that is kept; the small
-    algebra waits until somebody asks, since it would cost as much as several products.
+    Every step s_j from one point to the next changes the residual by −(I−Jᵀ) s_j. The part of r in the span of these
+    changes is inverted exactly (reduced rank extrapolation); the rest is given the largest gain met in that span. All of
+    it follows from one Gram matrix, which is all that is kept; the small algebra waits until somebody asks, since it would
+    cost as much as several products.
     """
 
     gram: Tensor
-    """(problems, m + 2, m + 2), in float64, of r_{k−m}, …, r_k and z."""
+    """(problems, m + k + 2, m + k + 2), in float64: m steps, k vectors that span their images, r and z."""
+    to_images: Tensor
+    """(m, m + k + 2): the images (I−Jᵀ) s_j as combinations of these vectors."""
 
     @classmethod
-    def of(cls, residuals: list[Tensor], z: Tensor) -> Extrapolated:
-        vectors = torch.stack([*residuals, z], dim=1).double()
-        return cls(vectors @ vectors.mT)
+    def of(cls, trail: list[tuple[Tensor | None, Tensor]], z: Tensor) -> Extrapolated:
+        """From points and the residuals there; points may be missing where z_{j+1} − z_j is proportional to r_j."""
+        points = [point for point, _ in trail[:-1] if point is not None]
+        residuals = [r for _, r in trail]
+        m = len(residuals) - 1
+        if len(points) == m:
+            steps = [after - before for before, after in zip(points, [*points[1:], z], strict=True)]
+            changes = [before - after for before, after in pairwise(residuals)]
+            vectors = torch.stack([*steps, *changes, residuals[-1], z], dim=1).double()
+            to_images = torch.eye(m, 2 * m + 2, dtype=vectors.dtype, device=z.device).roll(m, dims=1)
+        else:
+            vectors = torch.stack([*residuals, z], dim=1).double()
+            to_images = torch.eye(m, m + 2, dtype=vectors.dtype, device=z.device)
+            to_images = to_images - to_images.roll(1, dims=1)  # r_j − r_{j+1}
+        return cls(vectors @ vectors.mT, to_images)
 
     def exceeds(self, limit: float) -> list[bool]:
-        quick = self.gram[:, -3:, -3:].tolist()
-        if all(self._last_step(row) < limit / 30 for row in quick):
-            return [False] * len(quick)
+        """A quick look at the last step alone, the estimate with m = 1, settles most cases."""
+        m = self.to_images.shape[0]
+        last = self.to_images[m - 1]
+        change = ((last @ self.gram) @ last).tolist()
+        step, r, z = (self.gram[:, i, i].tolist() for i in (m - 1, -2, -1))
+        if all(c > 0 and s * q < (limit / 30) ** 2 * c * w for s, c, q, w in zip(step, change, r, z, strict=True)):
+            return [False] * len(step)
         return super().exceeds(limit)
 
-    @staticmethod
-    def _last_step(gram: list[list[float]]) -> float:
-        """The estimate with m = 1: ‖r_k‖ ‖r_{k−1}‖ / ‖r_{k−1} − r_k‖, relative to z."""
-        (aa, ar, _), (_, rr, _), (_, _, zz) = gram
-        change = aa - 2 * ar + rr
-        return math.sqrt(rr * aa / (change * zz)) if change > 0 and zz > 0 else math.inf
-
     def values(self) -> list[float]:
-        gram = self.gram
-        m = gram.shape[1] - 2
+        gram, to_images = self.gram, self.to_images
+        m = to_images.shape[0]
         steps = gram[:, :m, :m]
-        to_images = torch.eye(m, m + 2, dtype=gram.dtype, device=gram.device)
-        to_images = to_images - to_images.roll(1, dims=1)  # r_j − r_{j+1}
         images = to_images @ gram @ to_images.mT
         noise = _NOISE * images.diagonal(dim1=1, dim2=2) + torch.finfo(gram.dtype).tiny
         inverse = torch.linalg.inv_ex(images + torch.diag_embed(noise)).inverse
 
-        along = to_images @ gram[:, :, m : m + 1]
+        along = to_images @ gram[:, :, -2:-1]
         combination = inverse @ along  # the extrapolated error, in terms of the steps
         inside = (combination.mT @ steps @ combination).flatten()
-        rest = gram[:, m, m] - (combination.mT @ along).flatten()
+        rest = gram[:, -2, -2] - (combination.mT @ along).flatten()
         gain = (inverse * steps).sum(dim=(1, 2))
         shifted = gram[:, -1, -1] + 2 * (gram[:, -1:, :m] @ combination).flatten() + inside
         return [_relative(*row) for row in torch.stack([inside, rest, gain, shifted], dim=1).tolist()]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.jacobian import Linear
+from steadygrad.linear.rows import dot, over
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.watch import Iterate
 
@@ -32,25 +33,17 @@ class NormalCG(LinearSolver):
     def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
         r = b - z + jacobian.vjp(z) if z.any() else b
         s = p = r - jacobian.jvp(r) - self.ridge * z
-        gamma = _dot(s, s)
-        inverse = _inverse(gamma)
+        gamma = dot(s, s)
+        inverse = over(torch.ones_like(gamma), gamma)
         while True:
             # The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: a bound that is
             # nearly attained, and twice its root is a good guess.
-            yield Iterate(z, lambda r=r: r, 2 * (_dot(r, r) * inverse).sqrt())
+            yield Iterate(z, lambda r=r: r, lambda r=r, inverse=inverse: 2 * (dot(r, r) * inverse).sqrt())
             q = p - jacobian.vjp(p)
-            alpha = gamma / (_dot(q, q) + self.ridge * _dot(p, p))
+            alpha = over(gamma, dot(q, q) + self.ridge * dot(p, p))
             z = z + alpha * p
             r = r - alpha * q
             s = r - jacobian.jvp(r) - self.ridge * z
-            gamma, previous = _dot(s, s), gamma
-            p = s + (gamma / previous) * p
-            inverse = inverse + _inverse(gamma)
-
-
-def _inverse(gamma: Tensor) -> Tensor:
-    return torch.where(gamma > 0, 1 / gamma, torch.zeros_like(gamma))
-
-
-def _dot(u: Tensor, v: Tensor) -> Tensor:
-    return (u * v).sum(dim=1, keepdim=True)
+            gamma, previous = dot(s, s), gamma
+            p = s + over(gamma, previous) * p
+            inverse = inverse + over(torch.ones_like(gamma), gamma)

@@ -106,27 +106,27 @@ def certified(watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Te
     size = norms(b)
     rows = range(len(size))
     asked = watch.rtol
-    kept, r, residual = _confirm(watch.follow(iterates), jacobian, b)
+    kept, z, r, residual = _confirm(watch.follow(iterates), jacobian, b)
     if asked is not None:
         tolerance = [asked + watch.atol / s if s else asked for s in size]
         unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
         for i in unconfirmed:
             watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
         if unconfirmed:
-            kept, r, residual = _confirm(watch.follow(iterates), jacobian, b)
+            kept, z, r, residual = _confirm(watch.follow(iterates), jacobian, b)
             for i in unconfirmed:
                 watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
-    z = kept.value
-    error = Extrapolated.of([*watch.trail, r], z) if kept.gain is None else from_gain(kept.gain, r, z)
+    error = Extrapolated.of([*watch.trail, (z, r)], z) if kept.gain is None else from_gain(kept.gain(), r, z)
     first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
     wrong = error.exceeds(TRUSTED_ERROR) if asked is not None else [False] * len(size)
     status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
-    return LinearSolution(kept.value, status, residual, error)
+    return LinearSolution(z, status, residual, error)
 
 
-def _confirm(kept: Iterate, jacobian: Linear, b: Tensor) -> tuple[Iterate, Tensor, list[float]]:
-    r = b - kept.value + jacobian.vjp(kept.value)
-    return kept, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
+def _confirm(kept: Iterate, jacobian: Linear, b: Tensor) -> tuple[Iterate, Tensor, Tensor, list[float]]:
+    z = kept.formed()
+    r = b - z + jacobian.vjp(z)
+    return kept, z, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
 
 
 def _judged(status: Status, counted: bool, first: float, residual: float, wrong: bool) -> Status:

@@ -1,0 +1,154 @@
+"""GMRES: the smallest residual over the Krylov space, restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steadygrad.jacobian import Linear
+from steadygrad.linear.rows import norm, over
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.method import check_count
+from steadygrad.watch import Iterate
+
+
+@dataclass(frozen=True, repr=False)
+class GMRES(LinearSolver):
+    """min ‖b − (I−Jᵀ)z‖ over the Krylov space of Jᵀ and b. Needs only that I−J is invertible. One product a step.
+
+    No method with one product of Jᵀ a step needs fewer, until the restart: memory is up to `restart` + 1 states, and a
+    restart may stall where the eigenvalues of I−J surround zero (then `LSQR`). Saad and Schultz 1986.
+    """
+
+    restart: int = 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("restart", self.restart, least=1)
+
+    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
+        r = b - z + jacobian.vjp(z) if z.any() else b
+        yield Krylov.of(r).best(z)
+        while True:
+            krylov = Krylov.of(r)
+            yield from krylov.extend(jacobian, z, self.restart)
+            z, r = krylov.solution(z), krylov.residual()
+
+
+class Krylov:
+    """An orthonormal basis V of a Krylov space, and H with (I−Jᵀ) V_k = V_{k+1} H_k, for each row."""
+
+    def __init__(self, basis: Tensor, hessenberg: Tensor, beta: Tensor) -> None:
+        self._basis = basis
+        self.hessenberg = hessenberg
+        self.beta = beta
+
+    @classmethod
+    def of(cls, r: Tensor) -> Krylov:
+        """The space spanned by r alone."""
+        beta = norm(r)
+        return cls(over(r, beta).unsqueeze(1), r.new_zeros(r.shape[0], 1, 0, dtype=torch.float64), beta.double())
+
+    @classmethod
+    def of_powers(cls, powers: list[Tensor]) -> Krylov:
+        """The space of r, Jᵀr, …, (Jᵀ)ˢr, from these vectors: no product is spent again."""
+        stacked = torch.stack(powers, dim=2)
+        size = torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
+        q, upper = torch.linalg.qr(over(stacked, size))
+        sign = torch.where(upper[:, :1, :1] < 0, -1.0, 1.0).to(q.dtype)
+        q, upper = q * sign, (upper * sign).double() * size.double()
+        # Jᵀ takes column j of the powers to column j + 1: Jᵀ Q_s = Q_{s+1} R[:, 1:] R_s⁻¹.
+        shifted = torch.linalg.solve_triangular(upper[:, :-1, :-1], upper[:, :, 1:], upper=True, left=False)
+        steps = shifted.shape[2]
+        eye = torch.eye(steps + 1, steps, dtype=shifted.dtype, device=shifted.device)
+        return cls(q.mT.contiguous(), eye - shifted, size[:, :, 0].double())
+
+    @property
+    def steps(self) -> int:
+        return self.hessenberg.shape[2]
+
+    @property
+    def vectors(self) -> Tensor:
+        return self._basis[:, : self.steps + 1]
+
+    def extend(self, jacobian: Linear, z: Tensor, limit: int) -> Iterator[Iterate]:
+        """Grow the space up to `limit` steps and yield the best iterate of each."""
+        while self.steps < limit:
+            self._step(jacobian)
+            yield self.best(z)
+
+    def _step(self, jacobian: Linear) -> None:
+        v = self.vectors
+        w = v[:, -1] - jacobian.vjp(v[:, -1].contiguous())
+        column = torch.zeros_like(v[:, :, 0])
+        for _ in range(2):  # twice is enough to stay orthogonal
+            along = (v @ w.unsqueeze(2)).squeeze(2)
+            w = w - (along.unsqueeze(1) @ v).squeeze(1)
+            column = column + along
+        length = norm(w)
+        self._append(over(w, length))
+        column = torch.cat([column, length], dim=1).double()
+        below = self.hessenberg.new_zeros(self.hessenberg.shape[0], 1, self.steps)
+        self.hessenberg = torch.cat([torch.cat([self.hessenberg, below], dim=1), column.unsqueeze(2)], dim=2)
+
+    def _append(self, vector: Tensor) -> None:
+        used = self.steps + 1
+        if used == self._basis.shape[1]:  # room grows as the space does: a fast solve needs little
+            self._basis = torch.cat([self._basis, torch.zeros_like(self._basis[:, : max(4, used)])], dim=1)
+        self._basis[:, used] = vector
+
+    def best(self, z: Tensor) -> Iterate:
+        """The iterate with the smallest residual over the present space."""
+        if self.steps == 0:
+            return Iterate(z, lambda: self.beta, lambda: torch.ones_like(self.beta))
+        hessenberg, beta, basis = self.hessenberg, self.beta, self._basis
+        q = torch.linalg.qr(hessenberg, mode="complete").Q
+        rest = q[:, :, -1] * (beta * q[:, :1, -1])  # the residual in terms of the basis
+        return Iterate(
+            lambda: z + _combine(basis, _coefficients(hessenberg, beta)),
+            lambda: norm(rest),
+            lambda: _gain(hessenberg, rest),
+        )
+
+    def solution(self, z: Tensor) -> Tensor:
+        """z plus the correction with the smallest residual."""
+        return z + _combine(self._basis, _coefficients(self.hessenberg, self.beta))
+
+    def residual(self) -> Tensor:
+        """The residual of that."""
+        y = _coefficients(self.hessenberg, self.beta).unsqueeze(2)
+        rest = -(self.hessenberg @ y).squeeze(2)
+        rest[:, :1] += self.beta
+        return _combine(self._basis, rest)
+
+
+def _combine(basis: Tensor, coefficients: Tensor) -> Tensor:
+    count = coefficients.shape[1]
+    return (coefficients.to(basis.dtype).unsqueeze(1) @ basis[:, :count]).squeeze(1)
+
+
+def _coefficients(hessenberg: Tensor, beta: Tensor) -> Tensor:
+    """argmin_y ‖β e₁ − H y‖."""
+    q, upper = torch.linalg.qr(hessenberg)
+    diagonal = upper.diagonal(dim1=1, dim2=2)
+    # A row that is solved has a zero column: leave it out.
+    upper = upper + torch.diag_embed(torch.where(diagonal == 0, torch.inf, 0.0).to(upper.dtype))
+    return torch.linalg.solve_triangular(upper, beta.unsqueeze(2) * q[:, :1, :].mT, upper=True).squeeze(2)
+
+
+def _gain(hessenberg: Tensor, rest: Tensor) -> Tensor:
+    """A guess at ‖(I−Jᵀ)⁻¹ r‖ / ‖r‖ from what the space knows of I−Jᵀ.
+
+    The geometric mean of two guesses: the gain of r itself, with I−Jᵀ taken as the identity on the one direction that the
+    space has not seen, and the mean gain of all directions that it has. Both are low; the factor centres them.
+    """
+    square = torch.cat([hessenberg, torch.zeros_like(hessenberg[:, :, :1])], dim=2)
+    square[:, -1, -1] = 1.0
+    own = norm(torch.linalg.solve_ex(square, over(rest, norm(rest)).unsqueeze(2)).result.squeeze(2))
+    upper = torch.linalg.qr(hessenberg, mode="r").R
+    inverse = torch.linalg.inv_ex(upper).inverse
+    mean = inverse.square().sum(dim=(1, 2)).div(upper.shape[1]).sqrt().unsqueeze(1)
+    return 2.4 * (own * mean).sqrt()
