@@ -75,6 +75,6 @@ def test_operation_without_second_derivative():
 def test_leaf_collects_no_gradient(gradient):
     a = torch.tensor(0.5, requires_grad=True)
     solution = sg.steady_state(lambda h: a * h + 1, torch.zeros(3), gradient=gradient)
-    jacobian = solution.value.grad_fn.rerouted.jacobian
+    jacobian = solution.value.grad_fn.adjoint.jacobian
     solution.value.sum().backward()
     assert all(leaf.grad is None for leaf in jacobian.inputs)

@@ -80,7 +80,6 @@ def test_representation_pastes_back():
     [
         (lambda: sg.Equilibrium(3), TypeError, "cell must be callable"),
         (lambda: sg.Equilibrium(nn.GRUCell(4, 8), gradient="rpb"), ValueError, "Did you mean 'rbp'"),
-        (lambda: sg.Equilibrium(nn.GRUCell(4, 8), warm_start=True), ValueError, "warm_start=True is not available"),
         (lambda: sg.Equilibrium(nn.GRUCell(4, 8), on_failure="no"), ValueError, "on_failure must be"),
     ],
 )

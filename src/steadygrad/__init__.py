@@ -2,7 +2,7 @@
 
 from steadygrad.api import steady_state
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
-from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit
+from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
 from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.module import Equilibrium
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
@@ -25,6 +25,7 @@ __all__ = [
     "Implicit",
     "Neumann",
     "NormalCG",
+    "Phantom",
     "Picard",
     "Solution",
     "Status",

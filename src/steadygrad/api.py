@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from steadygrad.fixedpoint import Anderson, FixedPointSolver, Outcome, Picard
-from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Problem
-from steadygrad.gradient.implicit import worst
+from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
+from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
 from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
-from steadygrad.solution import OnFailure, Solution, Status, SteadyStateError, check_on_failure, magnitude, report_failure
-from steadygrad.state import Layout, State, leaves_of
+from steadygrad.method import check_count
+from steadygrad.solution import (
+    OnFailure,
+    Problems,
+    Solution,
+    Status,
+    SteadyStateError,
+    check_on_failure,
+    magnitude,
+    report_failure,
+)
+from steadygrad.state import Layout, State, leaves_of, structure_of
 from steadygrad.update import Update
 
 SHORTHANDS: dict[str, Gradient] = {
@@ -27,6 +37,7 @@ SHORTHANDS: dict[str, Gradient] = {
     "bicgstab": Implicit(BiCGSTAB()),
     "anderson": Implicit(Anderson()),
     "dense": Implicit(Dense()),
+    "phantom": Phantom(),
     "bptt": BPTT(),
     "tbptt": TBPTT(steps=5),
     "artbp": ARTBP(),
@@ -44,6 +55,7 @@ def steady_state(
     derivatives: int = 1,
     on_failure: OnFailure = "warn",
     warm: Solution | None = None,
+    iterates: Sequence[int] = (),
     compile: bool = False,
     group: Any = None,
 ) -> Solution:
@@ -52,6 +64,13 @@ def steady_state(
     `update(h, *args)` is F; h0 is a tensor or any nesting of tuples, lists and dicts of tensors. Gradients reach the args
     and whatever F closes over; with an implicit gradient none reaches h0, on which a steady state does not depend.
     Random draws in F (dropout) are the same in every call of one solve and new in the next.
+
+    `batch_dims` leading dimensions of the state index independent problems, each with its own residual and its own stop.
+    The tensors among `args` then belong to the problems and are indexed with them (with one batch dimension, problems that
+    have ended are dropped from the computation); what all problems share is closed over. `derivatives` is the highest order
+    that must be exact; going beyond raises. `warm`, an earlier Solution, gives the start of the state and of the adjoint;
+    where its shapes differ the start is cold. `iterates` names steps whose states are wanted too, with a gradient as if they
+    were steady: `solution.iterates[step]`, for a loss on the way; steps after the end are left out.
 
     `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn"
     or "ignore". NaN from the very first call of F is an error in all but the last.
@@ -64,25 +83,52 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_what_is_not_there_yet(batch_dims, derivatives, warm, compile, group)
+    _refuse_what_is_not_there_yet(compile, group)
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
+    check_count("batch_dims", batch_dims, least=0)
+    check_count("derivatives", derivatives, least=1)
+    for step in iterates:
+        check_count("a step of iterates", step, least=1)
     method = resolve_gradient(gradient)
-    layout = Layout.of(h0)
-    start = layout.flatten([leaf.clone() for leaf in leaves_of(h0)])
-    problem = Problem(Update(update, args, layout, probe=torch.is_grad_enabled()), start, forward, on_failure)
+    method.check_derivatives(derivatives)
+    layout = Layout.of(h0, batch_dims)
+    problem = Problem(
+        update=Update(update, args, layout, probe=torch.is_grad_enabled()),
+        start=layout.flatten([leaf.clone() for leaf in _start(h0, layout, warm)]),
+        forward=forward,
+        on_failure=on_failure,
+        derivatives=derivatives,
+        adjoint=None if warm is None else warm.record.z,
+        iterates=frozenset(iterates),
+    )
     solved = method.solve(problem)
     solution = Solution(
         value=layout.nest(solved.leaves),
-        status=worst(solved.outcome.status),
         steps=solved.outcome.steps,
         residuals=solved.outcome.residuals,
+        problems=Problems(tuple(solved.outcome.status), tuple(layout.batch)),
+        iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
     )
-    _report(solution, solved.outcome, problem)
+    _report(solution, problem)
     return solution
+
+
+def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
+    """The tensors to start from: those of the warm solution if they fit, else those of h0."""
+    cold = leaves_of(h0)
+    if warm is None:
+        return cold
+    if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
+    if structure_of(warm.value) != structure_of(h0):
+        return cold
+    leaves = [leaf.detach() for leaf in leaves_of(warm.value)]
+    fits = all(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(leaves, cold, strict=True))
+    return leaves if fits and all(leaf.isfinite().all() for leaf in leaves) else cold
 
 
 def resolve_gradient(gradient: str | Gradient) -> Gradient:
@@ -98,30 +144,23 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     return SHORTHANDS[gradient]
 
 
-def _refuse_what_is_not_there_yet(batch_dims: int, derivatives: int, warm: Any, compile: bool, group: Any) -> None:
-    asked = {
-        f"batch_dims={batch_dims!r}": batch_dims != 0,
-        f"derivatives={derivatives!r}": derivatives != 1,
-        "warm=...": warm is not None,
-        f"compile={compile!r}": compile is not False,
-        "group=...": group is not None,
-    }
-    for name, is_asked in asked.items():
+def _refuse_what_is_not_there_yet(compile: bool, group: Any) -> None:
+    for name, is_asked in {f"compile={compile!r}": compile is not False, "group=...": group is not None}.items():
         if is_asked:
             raise ValueError(f"{name} is not available in this version of steadygrad; leave it at its default.")
 
 
-def _report(solution: Solution, outcome: Outcome, problem: Problem) -> None:
-    if solution.status is Status.NONFINITE and solution.steps == 1 and problem.on_failure != "ignore":
+def _report(solution: Solution, problem: Problem) -> None:
+    statuses = solution.problems.statuses
+    if solution.steps == 1 and problem.on_failure != "ignore" and all(status is Status.NONFINITE for status in statuses):
         raise SteadyStateError(
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
             f"h0 is {'finite' if problem.start.isfinite().all() else 'not finite'}."
         )
     asked_for = solution.status is Status.MAX_STEPS and problem.forward.counts
-    if not (solution.converged or asked_for):
-        residual = outcome.residuals[-1][1]
+    if solution.status is not Status.CONVERGED and not asked_for:
         report_failure(
-            f"the search for the steady state by {problem.forward!r} ended {solution.status.name}: relative residual "
-            f"{magnitude(residual)}. {solution.advice}",
+            f"{solution.problems.failed}the search for the steady state by {problem.forward!r} ended {solution.status.name}: "
+            f"relative residual {magnitude(solution.residuals[-1][1])}. {solution.advice}",
             problem.on_failure,
         )

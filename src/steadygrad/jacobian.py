@@ -39,12 +39,21 @@ class Jacobian:
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(_drop_grad)
         self.saved = Saved()
-        with saved_tensors_hooks(self.saved.pack, Saved.unpack):
-            self.outputs = update.linearise(self.inputs)
+        self.outputs = self._linearise(update)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
         self._transposed: tuple[list[Tensor], list[Tensor]] | None = None
         self.structurally_zero = False
         """Set by the first product: autograd sees no path from h to F(h)."""
+
+    def _linearise(self, update: Update) -> list[Tensor]:
+        try:
+            with saved_tensors_hooks(self.saved.pack, Saved.unpack):
+                return update.linearise(self.inputs)
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+        self.saved = Saved()  # torch.func inside F knows no such hooks: let the graph keep its own
+        return update.linearise(self.inputs)
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
@@ -69,6 +78,8 @@ class Jacobian:
         grads = (
             self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through]) if through else [None] * len(probes)
         )
+        if through and all(grad is None for grad in grads):
+            raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
         full: list[Tensor | None] = [None] * len(self.outputs)
         for i, grad in zip(self._through, grads, strict=True):
             full[i] = grad
@@ -149,12 +160,15 @@ def _explained(error: RuntimeError) -> RuntimeError:
     message = str(error)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
-    if "derivative for" in message and "not implemented" in message:
-        return SteadyStateError(
-            f"F has an operation without a second derivative ({message.splitlines()[0]}), which products with J need; "
-            'choose a method that needs Jᵀ only, such as gradient="neumann-rbp" or "rbp".'
-        )
+    if ("derivative for" in message and "not implemented" in message) or "double backward" in message:
+        return SteadyStateError(_NO_SECOND.format(message.splitlines()[0]))
     return error
+
+
+_NO_SECOND = (
+    "F has an operation without a second derivative ({}), which products with J need; choose a method that needs only Jᵀ, "
+    'such as gradient="gmres", "neumann-rbp" or "rbp".'
+)
 
 
 def transposed(jacobian: Linear) -> Any:

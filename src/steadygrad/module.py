@@ -23,6 +23,10 @@ class Equilibrium(nn.Module):
     the search starts at `initial(x)`, or at zeros in the structure that `cell(x, None)` returns. `layer.solution` is the
     last solution with its value detached; after a backward pass its `.adjoint` is the certificate.
 
+    `warm_start=True` starts state and adjoint from the last solution, where shapes allow. It pays where the same inputs come
+    back with slightly changed weights, as in full-batch training; with shuffled batches the last solution belongs to other
+    inputs, and a cold start is better.
+
     >>> import torch, steadygrad as sg
     >>> layer = sg.Equilibrium(torch.nn.GRUCell(4, 8), gradient="neumann-rbp")
     >>> layer(torch.zeros(2, 4)).shape
@@ -39,25 +43,38 @@ class Equilibrium(nn.Module):
         gradient: str | Gradient = "auto",
         warm_start: bool = False,
         initial: Callable[[Any], State] | None = None,
+        batch_dims: int = 0,
+        derivatives: int = 1,
         on_failure: OnFailure = "warn",
     ) -> None:
         super().__init__()
         if not callable(cell):
             raise TypeError(f"cell must be callable as cell(x, h); got {type(cell).__name__}.")
-        if warm_start:
-            raise ValueError("warm_start=True is not available in this version of steadygrad; leave it at its default.")
         check_on_failure(on_failure)
         self.cell = cell
         self.search = forward
         self.gradient = resolve_gradient(gradient)
         self.initial = initial
+        self.warm_start = warm_start
+        self.batch_dims = batch_dims
+        self.derivatives = derivatives
         self.on_failure: OnFailure = on_failure
         self.solution = None
 
     def forward(self, x: Any, h0: State | None = None) -> State:
         """The steady state for x, from h0 if given."""
         start = self._start(x) if h0 is None else h0
-        solution = steady_state(self._update, start, x, forward=self.search, gradient=self.gradient, on_failure=self.on_failure)
+        solution = steady_state(
+            self._update,
+            start,
+            x,
+            forward=self.search,
+            gradient=self.gradient,
+            batch_dims=self.batch_dims,
+            derivatives=self.derivatives,
+            on_failure=self.on_failure,
+            warm=self.solution if self.warm_start else None,
+        )
         self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
         return solution.value
 
@@ -67,8 +84,14 @@ class Equilibrium(nn.Module):
     def _start(self, x: Any) -> State:
         if self.initial is not None:
             return self.initial(x)
-        with torch.no_grad():
-            return map_state(torch.zeros_like, self.cell(x, None))
+        try:
+            with torch.no_grad():
+                return map_state(torch.zeros_like, self.cell(x, None))
+        except (TypeError, AttributeError) as error:
+            raise TypeError(
+                f"the cell cannot be called as cell(x, None) to learn the structure of its state ({error}); "
+                "give layer(x, h0), or Equilibrium(cell, initial=lambda x: ...)."
+            ) from error
 
     def extra_repr(self) -> str:
         return f"forward={self.search!r}, gradient={self.gradient!r}"

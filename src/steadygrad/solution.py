@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 import torch
+from torch import Tensor
 
 OnFailure = Literal["raise", "warn", "ignore"]
 
@@ -62,12 +63,13 @@ _FORWARD_ADVICE = {
 _ADJOINT_ADVICE = {
     Status.CONVERGED: "The adjoint equation is solved to the tolerance asked for.",
     Status.MAX_STEPS: (
-        "The gradient is truncated before the tolerance. Raise max_steps, or use a solver that does not need a contraction "
-        '(gradient="cg-rbp").'
+        "The gradient is truncated before the tolerance. Raise max_steps, loosen rtol, or take another solver "
+        '(gradient="auto", "gmres", "lsqr").'
     ),
     Status.DIVERGED: (
         "The series in J grows: the spectral radius of J is at least 1, or J is strongly non-normal. Use a solver that needs "
-        'only that I - J is invertible (gradient="cg-rbp", or "dense" for a small state), and check that the state is steady.'
+        'only that I - J is invertible (gradient="auto", "gmres", "cg-rbp", or "dense" for a small state), and check that the '
+        "state is steady."
     ),
     Status.NONFINITE: "inf or NaN met in the adjoint solve: look at the loss, at F at the steady state, at the forward status.",
     Status.STAGNATED: (
@@ -75,6 +77,34 @@ _ADJOINT_ADVICE = {
         "nearly singular for this dtype. Use float64, add a ridge (NormalCG(ridge=...)), or keep J away from 1 by a penalty."
     ),
 }
+
+
+@dataclass(frozen=True)
+class Problems:
+    """How independent problems ended, in the shape of the batch; without batch_dims there is one."""
+
+    statuses: tuple[Status, ...]
+    batch: tuple[int, ...] = ()
+
+    @property
+    def worst(self) -> Status:
+        """The status that says most about what went wrong."""
+        return min(self.statuses, key=_WORST_FIRST.index)
+
+    @property
+    def converged(self) -> bool | Tensor:
+        if not self.batch:
+            return self.worst is Status.CONVERGED
+        return torch.tensor([status is Status.CONVERGED for status in self.statuses]).view(self.batch)
+
+    @property
+    def failed(self) -> str:
+        """Words for a message: which part of a batch ended otherwise than converged."""
+        count = sum(status is not Status.CONVERGED for status in self.statuses)
+        return f"{count} of {len(self.statuses)} problems: " if self.batch else ""
+
+
+_WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_STEPS, Status.CONVERGED]
 
 
 class Errors(Protocol):
@@ -93,12 +123,16 @@ class AdjointSolution:
     """
 
     status: Status
+    """The worst of all problems."""
     products: int
     """Products with J or Jᵀ, the certificate's own included."""
     residual: float
+    """The largest of all problems."""
     solver: str
     """The solver, as code that pastes back."""
     errors: Errors = field(repr=False, compare=False)
+    problems: Problems = field(repr=False)
+    """How each problem ended."""
 
     @property
     def error_estimate(self) -> float:
@@ -106,8 +140,9 @@ class AdjointSolution:
         return max(self.errors.values())
 
     @property
-    def converged(self) -> bool:
-        return self.status is Status.CONVERGED
+    def converged(self) -> bool | Tensor:
+        """Whether the solve converged; with batch_dims, a tensor that says of which problems."""
+        return self.problems.converged
 
     @property
     def advice(self) -> str:
@@ -119,6 +154,8 @@ class AdjointRecord:
     """Where a backward pass leaves its certificate; shared by the graph and the Solution, so that neither holds the other."""
 
     last: AdjointSolution | None = None
+    z: Tensor | None = None
+    """The last adjoint, for a warm start."""
 
 
 @dataclass
@@ -130,14 +167,23 @@ class Solution:
     """
 
     value: Any
-    status: Status
     steps: int
     residuals: list[tuple[int, float]]
+    problems: Problems
+    """How each problem ended."""
+    iterates: dict[int, Any] = field(default_factory=dict[int, Any], repr=False)
+    """The states asked for by `iterates=`, by step."""
     record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
 
     @property
-    def converged(self) -> bool:
-        return self.status is Status.CONVERGED
+    def status(self) -> Status:
+        """The worst of all problems."""
+        return self.problems.worst
+
+    @property
+    def converged(self) -> bool | Tensor:
+        """Whether the state is steady; with batch_dims, a tensor that says of which problems."""
+        return self.problems.converged
 
     @property
     def adjoint(self) -> AdjointSolution | None:

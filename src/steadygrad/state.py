@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -45,7 +45,8 @@ def structure_of(state: State) -> str:
         inner = ", ".join(structure_of(item) for item in cast("Sequence[State]", state))
         return f"({inner})" if isinstance(state, tuple) else f"[{inner}]"
     if isinstance(state, dict):
-        return "{" + ", ".join(f"{key!r}: {structure_of(item)}" for key, item in cast("dict[Any, State]", state).items()) + "}"
+        items = sorted(cast("dict[Any, State]", state).items(), key=lambda item: repr(item[0]))  # their order says nothing
+        return "{" + ", ".join(f"{key!r}: {structure_of(item)}" for key, item in items) + "}"
     return type(state).__name__
 
 
@@ -71,7 +72,7 @@ class Layout:
             raise ValueError(f"the state holds no tensor: {structure_of(state)}.")
         for leaf in leaves:
             _check_leaf(leaf, leaves[0])
-        batch = leaves[0].shape[:batch_dims]
+        batch = _batch_of(leaves, batch_dims)
         sizes = tuple(leaf.numel() // max(batch.numel(), 1) for leaf in leaves)
         return cls(
             template=map_state(lambda _: None, state),
@@ -81,6 +82,11 @@ class Layout:
             dtype=leaves[0].dtype,
             device=leaves[0].device,
         )
+
+    def of_rows(self, rows: int) -> Layout:
+        """The layout of that many of the problems, under one batch dimension."""
+        shapes = tuple(torch.Size([rows, *shape[len(self.batch) :]]) for shape in self.shapes)
+        return replace(self, shapes=shapes, batch=torch.Size([rows]))
 
     @property
     def problems(self) -> int:
@@ -120,13 +126,15 @@ class Layout:
                     f"update returned {got} for a state of structure {expected}; F must map a state to a state of the "
                     "same structure. Did it forget to return, or return outputs besides the state?"
                 )
-            leaves = leaves_of(result)
+            leaves = _in_order(self.template, result)
         for leaf, shape in zip(leaves, self.shapes, strict=True):
             if leaf.shape != shape:
                 raise ValueError(
                     f"update returned shape {tuple(leaf.shape)} for a state of shape {tuple(shape)}; "
                     "F must map a state to a state of the same shape."
                 )
+            if leaf.layout is not torch.strided:
+                raise TypeError(f"update returned a tensor of layout {leaf.layout}; call .to_dense() on it.")
             if leaf.dtype != self.dtype:
                 raise TypeError(
                     f"update returned {leaf.dtype} for a state of {self.dtype}; F must keep the dtype. "
@@ -139,6 +147,14 @@ class Layout:
         return leaves
 
 
+def _in_order(template: State, state: State) -> list[Tensor]:
+    """The tensors of a state of the same structure, in the order of the template."""
+    if template is None:
+        return [state]
+    keys = template if isinstance(template, dict) else range(len(template))
+    return [leaf for key in cast("Sequence[Any]", keys) for leaf in _in_order(template[key], state[key])]
+
+
 def _fill(template: State, leaves: Any) -> State:
     if template is None:
         return next(leaves)
@@ -148,6 +164,19 @@ def _fill(template: State, leaves: Any) -> State:
     if isinstance(template, list):
         return [_fill(item, leaves) for item in cast("list[State]", template)]
     return {key: _fill(item, leaves) for key, item in cast("dict[Any, State]", template).items()}
+
+
+def _batch_of(leaves: Sequence[Tensor], batch_dims: int) -> torch.Size:
+    batch = leaves[0].shape[:batch_dims]
+    for leaf in leaves:
+        if leaf.dim() < batch_dims:
+            raise ValueError(f"batch_dims={batch_dims}, but the state has a tensor of shape {tuple(leaf.shape)}.")
+        if leaf.shape[:batch_dims] != batch:
+            raise ValueError(
+                f"with batch_dims={batch_dims} all tensors of the state must begin with the same dimensions; "
+                f"got {tuple(leaves[0].shape)} and {tuple(leaf.shape)}."
+            )
+    return batch
 
 
 def _check_leaf(leaf: Tensor, first: Tensor) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout
@@ -26,6 +27,21 @@ class Update:
         self.requires_grad = False
         self._probe = probe
         self._generator: Generator | None = None
+        _check_args(args, layout)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
+        drawn = self._generator is not None and self._generator.random
+        return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not drawn
+
+    def of_rows(self, rows: list[int]) -> Update:
+        """The same update for some of the problems."""
+        index = torch.tensor(rows, device=self.layout.device)
+        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
+        part._generator = self._generator
+        part.requires_grad = self.requires_grad
+        return part
 
     def __call__(self, flat: Tensor) -> Tensor:
         if self._generator is None:
@@ -43,7 +59,7 @@ class Update:
         image = self.function(h, *self.args)
         if version is not None and h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype):
+        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype and not image.is_sparse):
             layout.check(image)
         return image.reshape(flat.shape)
 
@@ -71,6 +87,7 @@ class Update:
             with torch.enable_grad():
                 leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
             self.requires_grad = needs_gradient(leaves, besides=probes)
+            _refuse_forward_mode(leaves)
             result = self.layout.flatten([leaf.detach() for leaf in leaves])
         else:
             result = self.layout.flatten(self.leaves(self.layout.split(flat)))
@@ -80,23 +97,72 @@ class Update:
         return result
 
 
+def tensors_in(args: Any) -> list[Tensor]:
+    """The tensors in nested arguments, whatever else there is."""
+    found: list[Tensor] = []
+    map_tensors(lambda tensor: (found.append(tensor), tensor)[1], args)
+    return found
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], args: Any) -> Any:
+    """Nested arguments with `function` applied to the tensors in them; the rest stays."""
+    if isinstance(args, Tensor):
+        return function(args)
+    if isinstance(args, (tuple, list, dict)):
+        nested = cast("tuple[Any, ...] | list[Any] | dict[Any, Any]", args)
+        if isinstance(nested, dict):
+            return {key: map_tensors(function, item) for key, item in nested.items()}
+        items = [map_tensors(function, item) for item in nested]
+        return items if isinstance(nested, list) else tuple(items)
+    return args
+
+
+def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
+    dims = len(layout.batch)
+    for tensor in tensors_in(args) if dims else []:
+        if tensor.shape[:dims] != layout.batch:
+            raise ValueError(
+                f"with batch_dims={dims} every tensor among the arguments belongs to the problems and must begin with "
+                f"{tuple(layout.batch)}; got shape {tuple(tensor.shape)}. Close over what all problems share."
+            )
+
+
 def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
-    """Whether the graph of the outputs reaches any leaf besides the given ones."""
+    """Whether the outputs are, or their graph reaches, any leaf besides the given ones."""
     known = {id(leaf) for leaf in besides}
-    seen: set[Any] = set()
-    ahead = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    while ahead:
-        node = ahead.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    if any(output.is_leaf and output.requires_grad and id(output) not in known for output in outputs):
+        return True
+    for node in _nodes_behind([output.grad_fn for output in outputs]):
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in known:
             return True
-        if node.name() == "CheckpointFunctionBackward":
+        if node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
             raise SteadyStateError(REENTRANT)
-        ahead.extend(ahead_node for ahead_node, _ in node.next_functions if ahead_node is not None)
     return False
+
+
+def _nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
+    """The nodes of a graph, from its outputs on, each once."""
+    seen: set[Any] = set()
+    ahead = [node for node in start if node is not None]
+    while ahead:
+        node = ahead.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            ahead.extend(behind for behind, _ in node.next_functions if behind is not None)
+
+
+def _reaches(start: Any, leaves: set[int]) -> bool:
+    return any(id(getattr(node, "variable", None)) in leaves for node in _nodes_behind([start]))
+
+
+def _refuse_forward_mode(outputs: list[Tensor]) -> None:
+    if any(unpack_dual(output).tangent is not None for output in outputs):
+        raise SteadyStateError(
+            "forward-mode differentiation of a steady state is not provided: its tangents would be those of the last few "
+            "steps. Use reverse mode (loss.backward(), torch.autograd.grad)."
+        )
 
 
 REENTRANT = (
@@ -117,7 +183,7 @@ class Generator:
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
         self._start = self._states()
-        self._random = False
+        self.random = False
 
     def _states(self) -> list[Tensor]:
         states = [torch.get_rng_state()]
@@ -127,10 +193,10 @@ class Generator:
 
     def notice(self) -> None:
         """Compare with the state at the start, after the first call."""
-        self._random = not all(torch.equal(a, b) for a, b in zip(self._start, self._states(), strict=True))
+        self.random = not all(torch.equal(a, b) for a, b in zip(self._start, self._states(), strict=True))
 
     def rewind(self) -> None:
-        if self._random:
+        if self.random:
             torch.set_rng_state(self._start[0])
             if self._cuda is not None:
                 torch.cuda.set_rng_state(self._start[1], self._cuda)

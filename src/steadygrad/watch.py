@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -45,7 +45,9 @@ class Watch:
     """Watches the rows of an iteration, each an independent problem with its own residual and its own stop.
 
     With `rtol` row i stops once ‖r_i‖ ≤ rtol·scale_i + atol; without, exactly `limit` iterates are taken, or fewer if the
-    residual falls below `negligible`·scale_i. `keep_best` keeps the iterate of the smallest residual instead of the last.
+    residual falls below `negligible`·scale_i. A residual must have grown above `unit` too to count as diverged: a state that
+    leaves an unstable point for a stable one grows by any factor, but not for ever. `keep_best` keeps the iterate of the
+    smallest residual instead of the last.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Watch:
         *,
         keep_best: bool = False,
         negligible: float = 0.0,
+        unit: float = 1.0,
         trail: int = 0,
     ) -> None:
         self.scale = scale
@@ -65,6 +68,7 @@ class Watch:
         self.atol = atol
         self.keep_best = keep_best
         self.negligible = negligible
+        self.unit = unit
         self.step = 0
         self.status: list[Status] = []
         self.residuals: list[tuple[int, float]] = []
@@ -74,6 +78,13 @@ class Watch:
         self.first: list[float] = []
         """The norms of the first residual."""
         self.kept: Iterate | None = None
+        self.last: Iterate | None = None
+        self.drop: Callable[[list[int]], bool] | None = None
+        """Told which rows are left, where an iteration may go on without the others; says whether it does."""
+        self.wanted: frozenset[int] = frozenset()
+        self.seen: dict[int, Tensor] = {}
+        """The iterates at the wanted steps."""
+        self._rows: list[int] | None = None
         self._open: list[int] = []
         self._smallest: list[float] = []
         self._mark: list[float] = []
@@ -82,13 +93,17 @@ class Watch:
 
     def follow(self, iterates: Iterator[Iterate]) -> Iterate:
         """Run the iteration to its end and return the iterate to keep. May be called again after `reopen`."""
+        keep: list[int] | None = None
         while self.step < self.limit and (self.step == 0 or self._open):
-            iterate = next(iterates)
+            self.last = iterate = next(iterates) if keep is None else cast("Iterates", iterates).send(keep)
             self.step += 1
             if self.rtol is None and not self._looks_now():
                 self.kept = iterate
             else:
                 self._look(iterate)
+            keep = self._drop_the_ended()
+            if self.step in self.wanted and self.kept is not None:
+                self.seen[self.step] = self.kept.formed()
         assert self.kept is not None, "limit is at least 1"
         return self.kept
 
@@ -97,6 +112,16 @@ class Watch:
         self.rtol = rtol
         self._open.append(row)
         self.status[row] = Status.MAX_STEPS
+
+    def _drop_the_ended(self) -> list[int] | None:
+        """Which of the present rows to go on with, once a quarter of them has ended; None to go on with all."""
+        present = self._rows or list(range(len(self.status)))
+        if self.drop is None or not self._open or len(self._open) > 0.75 * len(present):
+            return None
+        if not self.drop(self._open):
+            return None
+        self._rows = self._open
+        return [present.index(i) for i in self._open]
 
     def _looks_now(self) -> bool:
         left = self.limit - self.step
@@ -107,15 +132,25 @@ class Watch:
             r = iterate.residual()
             norms: list[float] = torch.linalg.vector_norm(r, dim=1).tolist()
             scales = self.scale(iterate)
+        if self._rows is not None:
+            norms, scales = self._spread(norms), self._spread(scales)
         if not self.first:
             self._start(norms)
         if self.trail.maxlen and iterate.gain is None:
             self.trail.append((iterate.point, r))
-        self.residuals.append((self.step, max(_ratio(n, s) for n, s in zip(norms, scales, strict=True))))
+        self.residuals.append((self.step, max(_ratio(norms[i], scales[i]) for i in self._open)))
         if 2 * self.step <= self.limit:
             self._early = [max(n, e) for n, e in zip(norms, self._early, strict=True)]
         self._keep(iterate, [i for i in self._open if not self.keep_best or norms[i] < self._smallest[i]])
         self._open = [i for i in self._open if not self._ends(i, norms[i], scales[i])]
+
+    def _spread(self, values: list[float]) -> list[float]:
+        """Values of the present rows at their places among all."""
+        assert self._rows is not None
+        spread = [0.0] * len(self.status)
+        for i, value in zip(self._rows, values, strict=True):
+            spread[i] = value
+        return spread
 
     def _start(self, norms: list[float]) -> None:
         rows = len(norms)
@@ -129,8 +164,12 @@ class Watch:
 
     def _keep(self, new: Iterate, rows: list[int]) -> None:
         old = self.kept
-        if old is None or len(rows) == len(self.status):
+        if old is None or (len(rows) == len(self.status) and self._rows is None):
             self.kept = new
+        elif self._rows is not None:
+            value, here = old.formed().clone(), [self._rows.index(i) for i in rows]
+            value[rows] = new.formed()[here]
+            self.kept = Iterate(value, new.residual)
         elif rows:
             value, before = new.formed(), old.formed()
             mask = torch.zeros(len(self.status), 1, dtype=torch.bool, device=value.device)
@@ -149,7 +188,7 @@ class Watch:
                 return self._ends_at_limit(i, norm)
         elif norm <= self.rtol * scale + self.atol:
             self.status[i] = Status.CONVERGED
-        elif norm > GROWTH * smallest:
+        elif norm > GROWTH * max(smallest, self.unit):
             self.status[i] = Status.DIVERGED
         elif self.step - self._marked[i] > PATIENCE:
             self.status[i] = Status.STAGNATED

@@ -34,5 +34,5 @@ class Picard(FixedPointSolver):
         while True:
             image = update(h)
             new = torch.lerp(image, h, self.damping) if self.damping else image
-            rows = yield Iterate(new, lambda image=image, h=h: image - h)
+            rows = yield Iterate(new, lambda image=image, h=h: image - h, point=h if self.damping else None)
             h = new if rows is None else new[rows]

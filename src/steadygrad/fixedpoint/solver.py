@@ -22,6 +22,8 @@ class Outcome:
     status: list[Status]
     steps: int
     residuals: list[tuple[int, float]]
+    iterates: dict[int, Tensor]
+    """The states at the steps asked for."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,11 +58,21 @@ class FixedPointSolver(Method, ABC):
         What is sent back, if anything, is the list of rows to go on with.
         """
 
-    def solve(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Outcome:
-        """Iterate from h to the stop; gradients are recorded if they are enabled."""
+    def solve(
+        self,
+        update: Callable[[Tensor], Tensor],
+        h: Tensor,
+        drop: Callable[[list[int]], bool] | None = None,
+        iterates: frozenset[int] = frozenset(),
+    ) -> Outcome:
+        """Iterate from h to the stop; gradients are recorded if they are enabled.
+
+        `drop`, if given, is told which rows are left when others have ended; if it agrees, the update gets these only.
+        """
         watch = Watch(lambda iterate: norms(iterate.formed()), self.max_steps, None if self.counts else self.rtol, self.atol)
+        watch.drop, watch.wanted = drop, iterates
         kept = watch.follow(self.iterates(update, h))
-        return Outcome(kept.formed(), watch.status, watch.step, watch.residuals)
+        return Outcome(kept.formed(), watch.status, watch.step, watch.residuals, watch.seen)
 
 
 def norms(h: Tensor) -> list[float]:

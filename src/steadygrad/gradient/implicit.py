@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint import FixedPointSolver, Outcome
-from steadygrad.gradient.method import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.fixedpoint import FixedPointSolver, Outcome, Picard
+from steadygrad.gradient.method import Gradient, Problem, Solved, own_constants, without_graph
+from steadygrad.gradient.reroute import Adjoint, Correct, Guard, Reroute
 from steadygrad.jacobian import Jacobian
-from steadygrad.linear import Dense, LinearSolution, Neumann, Recurrence
+from steadygrad.linear import Dense, Neumann, Recurrence
 from steadygrad.linear.solver import AdjointSolver
-from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, Status, SteadyStateError, magnitude, report_failure
+from steadygrad.solution import AdjointRecord
 
 Initial = Literal["zeros", "uniform"]
 
@@ -50,118 +51,72 @@ class Implicit(Gradient):
         """The solver of the adjoint equation."""
         return Recurrence(self.solver) if isinstance(self.solver, FixedPointSolver) else self.solver
 
+    def check_derivatives(self, derivatives: int) -> None:
+        if derivatives > 1 and self.adjoint.counts:
+            raise ValueError(
+                f"derivatives={derivatives} needs an adjoint solved to a tolerance: a fixed count would be refined by the "
+                f"higher orders and no longer be the method it names. Give {type(self.solver).__name__} an rtol."
+            )
+
     def solve(self, problem: Problem) -> Solved:
         outcome = without_graph(problem)
         record = AdjointRecord()
         if not (torch.is_grad_enabled() and problem.update.requires_grad):
-            return Solved(own_leaves(problem, outcome.value), outcome, record)
-        jacobian = Jacobian(problem.update, outcome.value)
-        backward = Backward(jacobian, self, record, problem.on_failure, _moved(outcome))
-        values = problem.update.layout.split(outcome.value)
+            iterates = {step: own_constants(problem, state) for step, state in outcome.iterates.items()}
+            return Solved(own_constants(problem, outcome.value), outcome, record, iterates)
+        moved = _moved(problem.forward, outcome)
+        iterates = {step: self._attached(problem, state, AdjointRecord(), moved) for step, state in outcome.iterates.items()}
+        return Solved(self._attached(problem, outcome.value, record, moved), outcome, record, iterates)
+
+    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool) -> list[Tensor]:
+        """The tensors of h with the derivatives of a steady state."""
+        update, rows, at = problem.update, None, h
+        if problem.update.layout.problems > 1 and not h.isfinite().all():
+            at, rows = _finite(problem, h)
+            update = problem.update if rows is None else problem.update.of_rows(rows)
+        adjoint = Adjoint(
+            jacobian=Jacobian(update, at),
+            solver=self.adjoint,
+            record=record,
+            on_failure=problem.on_failure,
+            batch=tuple(problem.update.layout.batch),
+            rows=rows,
+            start=None if self.adjoint.counts else problem.adjoint,
+            uniform=self.initial == "uniform",
+            seed=self.seed,
+            moved=moved,
+            name=repr(self.solver),
+        )
+        values = problem.update.layout.split(h)
         with torch.enable_grad():
-            leaves = Reroute.apply(backward, values, *jacobian.outputs)
-        return Solved(list(leaves), outcome, record)
+            if problem.derivatives == 1:
+                return list(Reroute.apply(adjoint, values, *adjoint.jacobian.outputs))
+            return _attach_often(adjoint, problem, values)
 
 
-def _moved(outcome: Outcome) -> bool:
-    """Whether F gave different values at different states: then it depends on h."""
-    return any(residual > 0 for step, residual in outcome.residuals if step > 1)
+def _attach_often(adjoint: Adjoint, problem: Problem, values: list[Tensor]) -> list[Tensor]:
+    """Each attachment out ← out + (I − J)⁻¹(F(out) − out) is a Newton step, so n of them make n derivatives exact."""
+    levels = problem.derivatives
+    out = [value.detach() for value in values]
+    images = adjoint.jacobian.outputs
+    for level in range(1, levels + 1):
+        if level > 1:
+            images = problem.update.linearise(out)
+        gaps = [image - part for image, part in zip(images, out, strict=True)]
+        out = [part + zero for part, zero in zip(out, Correct.apply(adjoint, level, levels, *gaps), strict=True)]
+    return list(Guard.apply(0, levels, len(out), *out, *images))
 
 
-@dataclass(frozen=True)
-class Backward:
-    """The backward pass of one steady state: from the cotangent b to z, leaving the certificate behind."""
-
-    jacobian: Jacobian
-    gradient: Implicit
-    record: AdjointRecord
-    on_failure: OnFailure
-    moved: bool
-
-    def __call__(self, cotangents: tuple[Tensor, ...]) -> list[Tensor]:
-        layout = self.jacobian.layout
-        with torch.no_grad():
-            b = layout.flatten(cotangents)
-            before = self.jacobian.products
-            solved = self.gradient.adjoint.solve(self.jacobian, b, self._start(b))
-            self._certify(solved, self.jacobian.products - before)
-            return layout.split(solved.z)
-
-    def _start(self, b: Tensor) -> Tensor | None:
-        if self.gradient.initial == "zeros":
-            return None
-        seed = self.gradient.seed
-        generator = None if seed is None else torch.Generator(b.device).manual_seed(seed)
-        return torch.rand(b.shape, dtype=b.dtype, device=b.device, generator=generator)
-
-    def _certify(self, solved: LinearSolution, products: int) -> None:
-        adjoint = AdjointSolution(
-            status=worst(solved.status),
-            products=products,
-            residual=max(solved.residual),
-            errors=solved.error,
-            solver=repr(self.gradient.solver),
-        )
-        self.record.last = adjoint
-        if self.jacobian.structurally_zero and self.moved:
-            report_failure(_NO_PATH, self.on_failure)
-        asked_for = adjoint.status is Status.MAX_STEPS and self.gradient.adjoint.counts
-        if not (adjoint.converged or asked_for):
-            report_failure(_failure_message(adjoint), self.on_failure)
+def _finite(problem: Problem, h: Tensor) -> tuple[Tensor, list[int] | None]:
+    """A finite state to linearise at where some problems have none: those left out, or put back to their start."""
+    finite = h.isfinite().all(dim=1)
+    rows: list[int] = finite.nonzero().flatten().tolist()
+    if problem.update.divisible and rows:
+        return h[rows], rows
+    return torch.where(finite.unsqueeze(1), h, problem.start.detach()), None
 
 
-def worst(status: list[Status]) -> Status:
-    """The status that says most about what went wrong."""
-    order = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_STEPS, Status.CONVERGED]
-    return min(status, key=order.index)
-
-
-def _failure_message(adjoint: AdjointSolution) -> str:
-    return (
-        f"the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual {magnitude(adjoint.residual)}, "
-        f"relative error {magnitude(adjoint.error_estimate)}. {adjoint.advice}"
-    )
-
-
-_NO_PATH = (
-    "autograd sees no path from the state to F(state), yet F changed when the state did: the gradient leaves out how the "
-    "steady state depends on itself. Look in F for detach(), torch.no_grad(), numpy, or a collective without a derivative."
-)
-
-
-class Reroute(torch.autograd.Function):
-    """The identity on h* whose backward hands z instead of b to F(h*), from where autograd carries it on."""
-
-    @staticmethod
-    def forward(ctx: Any, backward: Backward, values: list[Tensor], *outputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.rerouted = backward
-        ctx.save_for_backward(*backward.jacobian.saved.take())
-        return tuple(value.clone() for value in values)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        rerouted: Backward = ctx.rerouted
-        rerouted.jacobian.saved.put(ctx.saved_tensors)
-        z = rerouted(cotangents)
-        if torch.is_grad_enabled():
-            z = Once.apply(len(z), *z, *cotangents, *rerouted.jacobian.outputs)
-        return (None, None, *z)
-
-
-class Once(torch.autograd.Function):
-    """Lets z pass and refuses to be differentiated.
-
-    z depends on the cotangent and, through J and h*, on whatever F depends on, so both are inputs: a second derivative
-    by either way arrives here, whether the loss is linear or not.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(z.clone() for z in tensors[:count])
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        raise SteadyStateError(
-            "second derivative of a steady state asked for, which this solve does not provide; its first derivative is "
-            'right. Use gradient="bptt" with many forward steps where you need higher derivatives.'
-        )
+def _moved(forward: FixedPointSolver, outcome: Outcome) -> bool:
+    """Whether the plain iteration shows that F gave different values at different states: then it depends on h."""
+    plain = isinstance(forward, Picard) and not forward.damping
+    return plain and any(residual > 0 for step, residual in outcome.residuals if step > 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,6 +22,11 @@ class Problem:
     start: Tensor
     forward: FixedPointSolver
     on_failure: OnFailure
+    derivatives: int = 1
+    adjoint: Tensor | None = None
+    """An earlier adjoint to start from."""
+    iterates: frozenset[int] = frozenset()
+    """The steps whose states are wanted too."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Solved:
     leaves: list[Tensor]
     outcome: Outcome
     record: AdjointRecord
+    iterates: dict[int, list[Tensor]] = field(default_factory=dict[int, list[Tensor]])
 
 
 class Gradient(Method, ABC):
@@ -39,13 +45,37 @@ class Gradient(Method, ABC):
     @abstractmethod
     def solve(self, problem: Problem) -> Solved: ...
 
+    def check_derivatives(self, derivatives: int) -> None:
+        """Refuse orders that the method cannot make exact."""
+        if derivatives > 1:
+            raise ValueError(
+                f"derivatives={derivatives}: {type(self).__name__} truncates the first derivative and has no exact higher ones; "
+                'use an implicit gradient with a tolerance, or "bptt".'
+            )
+
 
 def without_graph(problem: Problem) -> Outcome:
-    """The steady state found without recording anything."""
+    """The steady state found without recording anything; problems that have ended are dropped where F allows it."""
+    update = problem.update
+    present = update
+
+    def drop(rows: list[int]) -> bool:
+        nonlocal present
+        if update.divisible:
+            present = update.of_rows(rows)
+        return update.divisible
+
     with torch.no_grad():
-        return problem.forward.solve(problem.update, problem.start.detach())
+        batched = len(update.layout.batch) == 1 and update.args
+        can_drop = batched and not problem.iterates
+        return problem.forward.solve(lambda h: present(h), problem.start.detach(), drop if can_drop else None, problem.iterates)
 
 
 def own_leaves(problem: Problem, value: Tensor) -> list[Tensor]:
     """The tensors of a flat state, each with memory of its own, since F may return what it holds on to."""
     return [leaf.clone() for leaf in problem.update.layout.split(value)]
+
+
+def own_constants(problem: Problem, value: Tensor) -> list[Tensor]:
+    """The same where nothing needs a gradient."""
+    return own_leaves(problem, value.detach())

@@ -23,8 +23,11 @@ class BPTT(Gradient):
     """
 
     def solve(self, problem: Problem) -> Solved:
-        picard_of(problem, self)
-        return _solved(problem, problem.forward.solve(problem.update, problem.start))
+        forward = picard_of(problem, self)
+        return _solved(problem, forward.solve(problem.update, problem.start, iterates=problem.iterates))
+
+    def check_derivatives(self, derivatives: int) -> None:
+        """Autograd has them all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +54,10 @@ def unroll_tail(problem: Problem, method: Gradient, steps: int, between: Callabl
     passes there, not the value.
     """
     forward = picard_of(problem, method)
+    if problem.iterates:
+        raise ValueError(
+            f"{type(method).__name__} has no gradient for iterates before its last steps; use BPTT() or Implicit(...)."
+        )
     if not torch.is_grad_enabled():
         return _solved(problem, without_graph(problem))
     if forward.counts:
@@ -99,4 +106,5 @@ def _start(problem: Problem, silent: int) -> Tensor:
 
 
 def _solved(problem: Problem, outcome: Outcome) -> Solved:
-    return Solved(own_leaves(problem, outcome.value), outcome, AdjointRecord())
+    iterates = {step: own_leaves(problem, state) for step, state in outcome.iterates.items()}
+    return Solved(own_leaves(problem, outcome.value), outcome, AdjointRecord(), iterates)

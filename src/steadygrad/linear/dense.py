@@ -29,6 +29,9 @@ class Dense(Method):
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b; a start changes nothing here."""
+        scale = b.abs().amax(dim=1, keepdim=True)
+        scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
+        b = b / scale
         system = torch.eye(b.shape[1], dtype=b.dtype, device=b.device) - jacobian.dense().mT
         lu, pivots, info = torch.linalg.lu_factor_ex(system)
         solution = torch.linalg.lu_solve(lu, pivots, b.unsqueeze(2))
@@ -43,7 +46,7 @@ class Dense(Method):
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), norms(solution.squeeze(2)), strict=True)]
         attainable = 100 * default_rtol(b.dtype)
         status = [_judged(s, r <= attainable, e) for s, r, e in zip(singular.tolist(), residual, error, strict=True)]
-        return LinearSolution(solution.squeeze(2), status, residual, Known(error))
+        return LinearSolution(solution.squeeze(2) * scale, status, residual, Known(error))
 
 
 def _judged(singular: bool, solved: bool, error: float) -> Status:

@@ -63,26 +63,37 @@ class Extrapolated(ErrorEstimate):
     to_images: Tensor
     """(m, m + k + 2): the images (I−Jᵀ) s_j as combinations of these vectors."""
 
+    rounding: float
+    """A residual below this times ‖z‖ is noise, and so are its changes."""
+
     @classmethod
-    def of(cls, trail: list[tuple[Tensor | None, Tensor]], z: Tensor) -> Extrapolated:
-        """From points and the residuals there; points may be missing where z_{j+1} − z_j is proportional to r_j."""
-        points = [point for point, _ in trail[:-1] if point is not None]
-        residuals = [r for _, r in trail]
-        m = len(residuals) - 1
-        if len(points) == m:
-            steps = [after - before for before, after in zip(points, [*points[1:], z], strict=True)]
-            changes = [before - after for before, after in pairwise(residuals)]
-            vectors = torch.stack([*steps, *changes, residuals[-1], z], dim=1).double()
+    def of(cls, trail: list[tuple[Tensor | None, Tensor]], end: tuple[Tensor, Tensor], last: bool) -> Extrapolated:
+        """From points with the residuals there, and z with its residual; `last` if z follows upon the trail.
+
+        Points may be missing where z_{j+1} − z_j = r_j.
+        """
+        z, r = end
+        points = [point for point, _ in trail if point is not None]
+        residuals = [residual for _, residual in trail]
+        if len(points) == len(trail):
+            ahead = [*points, z] if last else points
+            steps = [after - before for before, after in pairwise(ahead)]
+            changes = [before - after for before, after in pairwise([*residuals, r] if last else residuals)]
+            m = len(steps)
+            vectors = torch.stack([*steps, *changes, r, z], dim=1).double()
             to_images = torch.eye(m, 2 * m + 2, dtype=vectors.dtype, device=z.device).roll(m, dims=1)
         else:
-            vectors = torch.stack([*residuals, z], dim=1).double()
-            to_images = torch.eye(m, m + 2, dtype=vectors.dtype, device=z.device)
+            m = len(residuals) if last else len(residuals) - 1
+            vectors = torch.stack([*residuals, r, z], dim=1).double()
+            to_images = torch.eye(m, len(residuals) + 2, dtype=vectors.dtype, device=z.device)
             to_images = to_images - to_images.roll(1, dims=1)  # r_j − r_{j+1}
-        return cls(vectors @ vectors.mT, to_images)
+        return cls(vectors @ vectors.mT, to_images, 2 * torch.finfo(z.dtype).eps)
 
     def exceeds(self, limit: float) -> list[bool]:
         """A quick look at the last step alone, the estimate with m = 1, settles most cases."""
         m = self.to_images.shape[0]
+        if m == 0:
+            return super().exceeds(limit)
         last = self.to_images[m - 1]
         change = ((last @ self.gram) @ last).tolist()
         step, r, z = (self.gram[:, i, i].tolist() for i in (m - 1, -2, -1))
@@ -104,14 +115,18 @@ class Extrapolated(ErrorEstimate):
         rest = gram[:, -2, -2] - (combination.mT @ along).flatten()
         gain = (inverse * steps).sum(dim=(1, 2))
         shifted = gram[:, -1, -1] + 2 * (gram[:, -1:, :m] @ combination).flatten() + inside
-        return [_relative(*row) for row in torch.stack([inside, rest, gain, shifted], dim=1).tolist()]
+        rows = torch.stack([inside, rest, gain, shifted, gram[:, -2, -2], gram[:, -1, -1]], dim=1).tolist()
+        return [_relative(row, self.rounding) for row in rows]
 
 
 _NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 
 
-def _relative(inside: float, rest: float, gain: float, shifted: float) -> float:
+def _relative(row: list[float], rounding: float) -> float:
+    inside, rest, gain, shifted, r, z = row
+    if r <= rounding**2 * z:
+        return 10 * max(math.sqrt(r / z), rounding) if r else 0.0  # the changes of such residuals say nothing
     beyond = max(rest, 0.0) * (gain if gain > 0 else 1.0)
     size = shifted + beyond
     if not math.isfinite(size):

@@ -55,16 +55,16 @@ class Krylov:
     @classmethod
     def of_powers(cls, powers: list[Tensor]) -> Krylov:
         """The space of r, Jᵀr, …, (Jᵀ)ˢr, from these vectors: no product is spent again."""
-        stacked = torch.stack(powers, dim=2)
+        stacked = torch.stack(powers, dim=2).double()
         size = torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
         q, upper = torch.linalg.qr(over(stacked, size))
-        sign = torch.where(upper[:, :1, :1] < 0, -1.0, 1.0).to(q.dtype)
-        q, upper = q * sign, (upper * sign).double() * size.double()
+        sign = torch.where(upper[:, :1, :1] < 0, -1.0, 1.0).double()
+        q, upper = q * sign, upper * sign * size
         # Jᵀ takes column j of the powers to column j + 1: Jᵀ Q_s = Q_{s+1} R[:, 1:] R_s⁻¹.
         shifted = torch.linalg.solve_triangular(upper[:, :-1, :-1], upper[:, :, 1:], upper=True, left=False)
         steps = shifted.shape[2]
         eye = torch.eye(steps + 1, steps, dtype=shifted.dtype, device=shifted.device)
-        return cls(q.mT.contiguous(), eye - shifted, size[:, :, 0].double())
+        return cls(q.mT.to(powers[0].dtype).contiguous(), eye - shifted, size[:, :, 0])
 
     @property
     def steps(self) -> int:

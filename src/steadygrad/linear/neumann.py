@@ -21,8 +21,9 @@ class Neumann(LinearSolver):
     """
 
     def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        # The series starts at b whatever the start; the term v_k is the residual of the sum before it.
-        z = v = b
+        # The term v_k is the residual of the sum before it.
+        v = b - z + jacobian.vjp(z) if z.any() else b
+        z = z + v
         yield Iterate(z, lambda v=v: v)
         while True:
             v = jacobian.vjp(v)

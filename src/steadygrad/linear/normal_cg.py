@@ -30,6 +30,10 @@ class NormalCG(LinearSolver):
         if self.ridge < 0:
             raise ValueError(f"ridge must not be negative; got {self.ridge}.")
 
+    @property
+    def biased(self) -> bool:
+        return self.ridge > 0
+
     def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
         r = b - z + jacobian.vjp(z) if z.any() else b
         s = p = r - jacobian.jvp(r) - self.ridge * z
@@ -38,7 +42,10 @@ class NormalCG(LinearSolver):
         while True:
             # The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: a bound that is
             # nearly attained, and twice its root is a good guess.
-            yield Iterate(z, lambda r=r: r, lambda r=r, inverse=inverse: 2 * (dot(r, r) * inverse).sqrt())
+            if self.ridge:
+                yield Iterate(z, lambda s=s: s, point=z)
+            else:
+                yield Iterate(z, lambda r=r: r, lambda r=r, inverse=inverse: 2 * (dot(r, r) * inverse).sqrt())
             q = p - jacobian.vjp(p)
             alpha = over(gamma, dot(q, q) + self.ridge * dot(p, p))
             z = z + alpha * p

@@ -26,6 +26,10 @@ class Recurrence(AdjointSolver):
     def counts(self) -> bool:
         return self.method.counts
 
+    @property
+    def scale_free(self) -> bool:
+        return self.method.atol == 0
+
     def watch(self, b: Tensor) -> Watch:
         return watch_adjoint(b, self.method.max_steps, None if self.counts else self.method.rtol, self.method.atol)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from steadygrad.watch import Iterate, Watch
 
 TRUSTED_ERROR = 1e-2
 """A solve whose error estimate exceeds this is not called converged, however small its residual."""
-TRAIL = 4
+TRAIL = 6
 """Residual vectors kept for the estimate of the error: more hardly help, and each is a state in memory."""
 
 
@@ -42,6 +42,16 @@ class AdjointSolver(Method, ABC):
     def counts(self) -> bool:
         """Whether an exact number of steps was asked for."""
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether b may be scaled: not where an absolute tolerance was given."""
+        return True
+
+    @property
+    def biased(self) -> bool:
+        """Whether the solver is asked for something else than the solution, so that the residual cannot vanish."""
+        return False
+
     @abstractmethod
     def watch(self, b: Tensor) -> Watch:
         """How this solver stops on b."""
@@ -55,8 +65,14 @@ class AdjointSolver(Method, ABC):
         if not b.any():
             rows = b.shape[0]
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Known([0.0] * rows))
+        scale = b.abs().amax(dim=1, keepdim=True)
+        scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
+        if self.scale_free and not (scale.min() > 1e-6 and scale.max() < 1e6):
+            # Squares of very small or large cotangents would leave the range of the dtype; the equation is linear.
+            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
+            return replace(solved, z=solved.z * scale)
         start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
-        return certified(self.watch(b), self.iterates(jacobian, b, start), jacobian, b)
+        return certified(self, self.iterates(jacobian, b, start), jacobian, b)
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,35 +114,51 @@ def watch_adjoint(b: Tensor, limit: int, rtol: float | None, atol: float = 0.0) 
     size = norms(b)
     # Terms below eps²·‖b‖ change nothing but fall into denormals, where a CPU is 25 times slower.
     negligible = torch.finfo(b.dtype).eps ** 2
-    return Watch(lambda _: size, limit, rtol, atol, keep_best=rtol is not None, negligible=negligible, trail=TRAIL)
+    return Watch(lambda _: size, limit, rtol, atol, keep_best=rtol is not None, negligible=negligible, unit=0.0, trail=TRAIL)
 
 
-def certified(watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor) -> LinearSolution:
+def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor) -> LinearSolution:
     """Run the iteration, then spend one product on the true residual of what it kept."""
+    watch = solver.watch(b)
     size = norms(b)
     rows = range(len(size))
     asked = watch.rtol
-    kept, z, r, residual = _confirm(watch.follow(iterates), jacobian, b)
-    if asked is not None:
-        tolerance = [asked + watch.atol / s if s else asked for s in size]
+    last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
+    if asked is not None and not solver.biased:
+        tolerance = _tolerances(asked, watch.atol, z, size)
         unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
         for i in unconfirmed:
             watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
-        if unconfirmed:
-            kept, z, r, residual = _confirm(watch.follow(iterates), jacobian, b)
+        if unconfirmed:  # start afresh from the true residual
+            watch.trail.clear()
+            iterates = solver.iterates(jacobian, b, z)
+            last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
             for i in unconfirmed:
                 watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
-    error = Extrapolated.of([*watch.trail, (z, r)], z) if kept.gain is None else from_gain(kept.gain(), r, z)
+        for i in rows:
+            if watch.status[i] is Status.STAGNATED and residual[i] <= tolerance[i]:
+                watch.status[i] = Status.CONVERGED
+    error = Extrapolated.of(list(watch.trail), (z, r), last) if kept.gain is None else from_gain(kept.gain(), r, z)
     first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
     wrong = error.exceeds(TRUSTED_ERROR) if asked is not None else [False] * len(size)
     status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
     return LinearSolution(z, status, residual, error)
 
 
-def _confirm(kept: Iterate, jacobian: Linear, b: Tensor) -> tuple[Iterate, Tensor, Tensor, list[float]]:
+def _tolerances(asked: float, atol: float, z: Tensor, size: list[float]) -> list[float]:
+    """What was asked for, or what rounding allows where z is much larger than b, up to a hundred times what was asked."""
+    rounding = 4 * torch.finfo(z.dtype).eps
+    floors = [min(rounding * n / s, 100 * asked) if s else 0.0 for n, s in zip(norms(z), size, strict=True)]
+    return [max(asked + (atol / s if s else 0.0), floor) for s, floor in zip(size, floors, strict=True)]
+
+
+def _confirm(
+    watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor
+) -> tuple[bool, Iterate, Tensor, Tensor, list[float]]:
+    kept = watch.follow(iterates)
     z = kept.formed()
     r = b - z + jacobian.vjp(z)
-    return kept, z, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
+    return kept is watch.last, kept, z, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
 
 
 def _judged(status: Status, counted: bool, first: float, residual: float, wrong: bool) -> Status:
