@@ -13,9 +13,9 @@ LAYERS = [
     {"watch", "update", "measure"},
     {"jacobian", "fixedpoint"},
     {"linear"},
-    {"gradient"},
+    {"gradient", "roots"},
     {"api"},
-    {"module"},
+    {"module", "forms"},
     {"__init__"},
 ]
 ORDER = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

@@ -2,9 +2,11 @@
 
 from steadygrad.api import steady_state
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
+from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
-from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
+from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.module import Equilibrium
+from steadygrad.roots import Minimise, Newton
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
 
 __version__ = "0.1.0"
@@ -12,8 +14,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ARTBP",
     "BPTT",
+    "CG",
     "GMRES",
     "LSQR",
+    "MINRES",
     "TBPTT",
     "AdjointSolution",
     "Anderson",
@@ -23,7 +27,9 @@ __all__ = [
     "Dense",
     "Equilibrium",
     "Implicit",
+    "Minimise",
     "Neumann",
+    "Newton",
     "NormalCG",
     "Phantom",
     "Picard",
@@ -31,5 +37,7 @@ __all__ = [
     "Status",
     "SteadyStateError",
     "SteadyStateWarning",
+    "minimum",
+    "root",
     "steady_state",
 ]

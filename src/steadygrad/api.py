@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
-from steadygrad.linear import GMRES, LSQR, Auto, BiCGSTAB, Dense, Neumann, NormalCG
+from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
 from steadygrad.solution import (
     OnFailure,
@@ -36,6 +36,8 @@ SHORTHANDS: dict[str, Gradient] = {
     "gmres": Implicit(GMRES()),
     "bicgstab": Implicit(BiCGSTAB()),
     "anderson": Implicit(Anderson()),
+    "cg": Implicit(CG()),
+    "minres": Implicit(MINRES()),
     "dense": Implicit(Dense()),
     "phantom": Phantom(),
     "bptt": BPTT(),

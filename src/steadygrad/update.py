@@ -13,6 +13,14 @@ from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout
 
 
+def update_behind(call: Callable[[Tensor], Tensor]) -> Update:
+    """The update that a solver's map stands for at present, for solvers that need more of it than its values."""
+    present = getattr(call, "update", call)
+    if not isinstance(present, Update):
+        raise TypeError(f"this solver needs the derivatives of F and cannot work on {call!r}; use it as a forward solver.")
+    return present
+
+
 class Update:
     """The update of one solve: `update(flat)` is F on the flat form of the state.
 

@@ -54,21 +54,29 @@ class Gradient(Method, ABC):
             )
 
 
+class Present:
+    """The update for the problems that are left."""
+
+    def __init__(self, update: Update) -> None:
+        self._all = self.update = update
+
+    def __call__(self, h: Tensor) -> Tensor:
+        return self.update(h)
+
+    def drop(self, rows: list[int]) -> bool:
+        """Go on with these problems only, if F allows it."""
+        if self._all.divisible:
+            self.update = self._all.of_rows(rows)
+        return self._all.divisible
+
+
 def without_graph(problem: Problem) -> Outcome:
     """The steady state found without recording anything; problems that have ended are dropped where F allows it."""
-    update = problem.update
-    present = update
-
-    def drop(rows: list[int]) -> bool:
-        nonlocal present
-        if update.divisible:
-            present = update.of_rows(rows)
-        return update.divisible
-
+    present = Present(problem.update)
+    droppable = len(problem.update.layout.batch) == 1 and problem.update.args and not problem.iterates
     with torch.no_grad():
-        batched = len(update.layout.batch) == 1 and update.args
-        can_drop = batched and not problem.iterates
-        return problem.forward.solve(lambda h: present(h), problem.start.detach(), drop if can_drop else None, problem.iterates)
+        start = problem.start.detach()
+        return problem.forward.solve(present, start, present.drop if droppable else None, problem.iterates)
 
 
 def own_leaves(problem: Problem, value: Tensor) -> list[Tensor]:

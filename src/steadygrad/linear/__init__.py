@@ -9,5 +9,19 @@ from steadygrad.linear.neumann import Neumann
 from steadygrad.linear.normal_cg import NormalCG
 from steadygrad.linear.recurrence import Recurrence
 from steadygrad.linear.solver import LinearSolution, LinearSolver
+from steadygrad.linear.symmetric import CG, MINRES
 
-__all__ = ["GMRES", "LSQR", "Auto", "BiCGSTAB", "Dense", "LinearSolution", "LinearSolver", "Neumann", "NormalCG", "Recurrence"]
+__all__ = [
+    "CG",
+    "GMRES",
+    "LSQR",
+    "MINRES",
+    "Auto",
+    "BiCGSTAB",
+    "Dense",
+    "LinearSolution",
+    "LinearSolver",
+    "Neumann",
+    "NormalCG",
+    "Recurrence",
+]

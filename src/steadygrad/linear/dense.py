@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import norms
 from steadygrad.jacobian import Linear
 from steadygrad.linear.error import Known
-from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution, default_rtol
+from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution, beyond_rounding, default_rtol
 from steadygrad.method import Method
 from steadygrad.solution import Status
 
@@ -45,7 +45,8 @@ class Dense(Method):
         residual = [n / s if s else 0.0 for n, s in zip(norms(r.squeeze(2)), norms(b), strict=True)]
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), norms(solution.squeeze(2)), strict=True)]
         attainable = 100 * default_rtol(b.dtype)
-        status = [_judged(s, r <= attainable, e) for s, r, e in zip(singular.tolist(), residual, error, strict=True)]
+        lost = (singular | torch.tensor(beyond_rounding(solution.squeeze(2), norms(b)), device=b.device)).tolist()
+        status = [_judged(s, r <= attainable, e) for s, r, e in zip(lost, residual, error, strict=True)]
         return LinearSolution(solution.squeeze(2) * scale, status, residual, Known(error))
 
 

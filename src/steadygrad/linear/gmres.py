@@ -139,6 +139,12 @@ def _coefficients(hessenberg: Tensor, beta: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(upper, beta.unsqueeze(2) * q[:, :1, :].mT, upper=True).squeeze(2)
 
 
+def gain_of(hessenberg: Tensor, beta: Tensor) -> Tensor:
+    """The gain of the smallest residual over a space with this H, from a start of residual norm β."""
+    q = torch.linalg.qr(hessenberg, mode="complete").Q
+    return _gain(hessenberg, q[:, :, -1] * (beta * q[:, :1, -1]))
+
+
 def _gain(hessenberg: Tensor, rest: Tensor) -> Tensor:
     """A guess at ‖(I−Jᵀ)⁻¹ r‖ / ‖r‖ from what the space knows of I−Jᵀ.
 

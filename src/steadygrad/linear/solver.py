@@ -140,9 +140,17 @@ def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Line
                 watch.status[i] = Status.CONVERGED
     error = Extrapolated.of(list(watch.trail), (z, r), last) if kept.gain is None else from_gain(kept.gain(), r, z)
     first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
-    wrong = error.exceeds(TRUSTED_ERROR) if asked is not None else [False] * len(size)
+    wrong = [False] * len(size)
+    if asked is not None:
+        wrong = [a or b for a, b in zip(error.exceeds(TRUSTED_ERROR), beyond_rounding(z, size), strict=True)]
     status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
     return LinearSolution(z, status, residual, error)
+
+
+def beyond_rounding(z: Tensor, size: list[float]) -> list[bool]:
+    """Where z is so much larger than b that the rounding of J alone, eps in I − J, moves it by more than is trusted."""
+    eps = torch.finfo(z.dtype).eps
+    return [eps * n > TRUSTED_ERROR * s for n, s in zip(norms(z), size, strict=True)]
 
 
 def _tolerances(asked: float, atol: float, z: Tensor, size: list[float]) -> list[float]:

@@ -1,0 +1,6 @@
+"""Forward solvers for roots g(h) = 0 and minima of energies, written as steady states of h − g(h)."""
+
+from steadygrad.roots.minimise import EnergyStep, Minimise
+from steadygrad.roots.newton import Newton, RootStep
+
+__all__ = ["EnergyStep", "Minimise", "Newton", "RootStep"]

@@ -1,0 +1,102 @@
+"""Newton–Krylov: solve the linearised equation at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.jacobian import Jacobian, transposed
+from steadygrad.linear import GMRES
+from steadygrad.linear.rows import norm
+from steadygrad.linear.solver import AdjointSolver
+from steadygrad.state import State, structure_of
+from steadygrad.update import update_behind
+from steadygrad.watch import Iterate, Iterates
+
+HALVINGS = 8
+"""How often a step that does not shrink the residual is halved."""
+
+
+@dataclass(frozen=True, repr=False)
+class Newton(FixedPointSolver):
+    """h ← h + t·d with (I − J) d = F(h) − h by a Krylov method. Quadratic near a root where I − J is invertible.
+
+    Stops once ‖d‖ ≤ rtol·‖h‖ + atol: the step has the units of h, whatever those of g. A step that does not shrink the
+    residual is halved. Costs one linear solve with J and one or more evaluations of F a step.
+    """
+
+    max_steps: int = 30
+    rtol: float = 1e-6
+    linear: AdjointSolver = field(default=GMRES(rtol=1e-4))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.linear, AdjointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"linear must be a solver such as GMRES(rtol=1e-4); got {self.linear!r}.")
+
+    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
+        f = update(h) - h
+        while True:
+            jacobian = Jacobian(update_behind(update), h)
+            d = self.linear.solve(transposed(jacobian), f).z
+            new, after = _shortened(update, h, d, f)
+            rows = yield Iterate(new, lambda d=d: d)
+            h, f = (new, after) if rows is None else (new[rows], after[rows])
+
+
+def _shortened(update: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    """h + t·d for the largest t of 1, ½, ¼, … that shrinks the residual, row by row, and the residual there."""
+    t = torch.ones_like(h[:, :1])
+    size = norm(f)
+    new = h + d
+    after = update(new) - new
+    for _ in range(HALVINGS):
+        grew = ~(norm(after) < size) & (size > 0)
+        if not grew.any():
+            break
+        t = torch.where(grew, t / 2, t)
+        new = h + t * d
+        after = update(new) - new
+    return new, after
+
+
+@dataclass(frozen=True)
+class RootStep:
+    """h − g(h): the update whose steady states are the roots of g."""
+
+    g: Callable[..., State]
+
+    def __call__(self, h: State, *args: Any) -> State:
+        value = self.g(h, *args)
+        if structure_of(value) != structure_of(h):
+            raise TypeError(
+                f"g returned {structure_of(value)} for a state of structure {structure_of(h)}; there must be as many equations "
+                "as unknowns, in the same structure."
+            )
+        return combine(h, value, _difference)
+
+
+def _difference(h: Tensor, value: Tensor) -> Tensor:
+    if h.shape != value.shape:
+        raise ValueError(
+            f"g returned shape {tuple(value.shape)} for a state of shape {tuple(h.shape)}; there must be as many equations as "
+            "unknowns."
+        )
+    return h - value
+
+
+def combine(h: State, value: State, function: Callable[[Tensor, Tensor], Tensor]) -> State:
+    """`function` of the tensors of two states of the same structure."""
+    if isinstance(h, Tensor):
+        return function(h, value)
+    if isinstance(h, dict):
+        return {key: combine(h[key], value[key], function) for key in h}  # pyright: ignore[reportUnknownVariableType]
+    parts = [combine(a, b, function) for a, b in zip(h, value, strict=True)]
+    if isinstance(h, list):
+        return parts
+    return type(h)(*parts) if hasattr(h, "_fields") else tuple(parts)

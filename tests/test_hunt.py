@@ -1,0 +1,93 @@
+"""A hunt over random problems: nothing with an error above one per cent is called converged, nothing converged warns."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import steadygrad as sg
+from problems import FAMILIES, matrix, relative
+
+GRADIENTS = [
+    "auto",
+    "rbp",
+    "cg-rbp",
+    "lsqr",
+    "gmres",
+    "bicgstab",
+    "anderson",
+    "neumann-rbp",
+    "one-step",
+    "dense",
+    sg.Implicit(sg.Neumann()),
+]
+
+
+@st.composite
+def problems(draw):
+    return {
+        "family": draw(st.sampled_from(FAMILIES)),
+        "radius": draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0, 1.1, 1.5, 3.0])),
+        "size": 2 * draw(st.integers(1, 12)),
+        "seed": draw(st.integers(0, 10_000)),
+        "dtype": draw(st.sampled_from([torch.float32, torch.float64])),
+        "batch": draw(st.sampled_from([None, 1, 3])),
+        "nested": draw(st.booleans()),
+        "scale": draw(st.sampled_from([1e-12, 1e-3, 1.0, 1e6])),
+    }
+
+
+def exact(J, b):
+    return torch.linalg.solve(torch.eye(J.shape[0], dtype=torch.float64) - J.double().T, b.double().T).T
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
+@given(case=problems())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_hunt(gradient, case):
+    size, dtype = case["size"], case["dtype"]
+    J = matrix(case["family"], case["radius"] or 1.0, size=size, seed=case["seed"]).to(dtype)
+    J = J if case["radius"] else torch.zeros_like(J)
+    generator = torch.Generator().manual_seed(case["seed"])
+    rows = case["batch"] or 1
+    b = case["scale"] * torch.randn(rows, size, generator=generator, dtype=torch.float64).to(dtype)
+    c = torch.zeros(rows, size, dtype=dtype, requires_grad=True)
+    half = size // 2
+
+    def flat_update(h, c):
+        return h @ J.T + c
+
+    def update(h, c):
+        if not case["nested"]:
+            return flat_update(h, c)
+        new = flat_update(torch.cat([h["a"], h["b"][0]], dim=1), c)
+        return {"a": new[:, :half], "b": (new[:, half:],)}
+
+    h0 = torch.zeros(rows, size, dtype=dtype)
+    start = {"a": h0[:, :half], "b": (h0[:, half:],)} if case["nested"] else h0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = sg.steady_state(
+            update,
+            start,
+            c,
+            forward=sg.Picard(max_steps=1, rtol=0),
+            gradient=gradient,
+            batch_dims=0 if case["batch"] is None else 1,
+        )
+        value = torch.cat([solution.value["a"], solution.value["b"][0]], dim=1) if case["nested"] else solution.value
+        (z,) = torch.autograd.grad((value * b).sum(), c)
+    warned = [w for w in caught if issubclass(w.category, sg.SteadyStateWarning)]
+    adjoint = solution.adjoint
+    if adjoint.status is sg.Status.CONVERGED:
+        assert not warned
+    converged = adjoint.converged if case["batch"] else torch.tensor([adjoint.converged] * rows)
+    if not converged.any():
+        return
+    truth = exact(J, b)
+    groups = [[i] for i in range(rows)] if case["batch"] else [list(range(rows))]
+    for group in groups:
+        if converged[group[0]]:
+            assert relative(z[group].double(), truth[group]) < 1e-2
