@@ -29,8 +29,9 @@ check: $(VENV)/.ready  ## Lint, types, import directions
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
-bench: $(VENV)/.ready  ## Measure the overhead over a hand-written loop
+bench: $(VENV)/.ready  ## Measure the overhead over a hand-written loop, and what warm starts save
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/warm.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,5 +1,14 @@
+import os
+
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples on every machine; HYPOTHESIS_PROFILE=explore hunts for new ones.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+torch.set_num_threads(1)  # the problems are small, and threads that wait for a busy core cost more than they bring
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from torch import nn
 import steadygrad as sg
 from problems import Affine, adjoint_of, matrix, relative, tanh_problem, true_residual
 
-METHODS = ["auto", "rbp", "cg-rbp", "neumann-rbp", "one-step", "dense"]
+METHODS = ["auto", "rbp", "cg-rbp", "lsqr", "gmres", "bicgstab", "neumann-rbp", "one-step", "dense"]
 TIGHT = sg.Picard(max_steps=20_000, rtol=1e-13)
 
 
@@ -100,7 +100,7 @@ class TestBeyondContractions:
         grads = torch.autograd.grad(solution.value @ b, (problem.J, problem.c))
         return solution.adjoint, max(relative(g, e) for g, e in zip(grads, problem.gradients(b), strict=True))
 
-    @pytest.mark.parametrize("gradient", ["cg-rbp", "dense", "auto"])
+    @pytest.mark.parametrize("gradient", ["cg-rbp", "lsqr", "gmres", "dense", "auto"])
     def test_krylov_methods_are_right(self, gradient):
         adjoint, error = self.solve(gradient)
         assert adjoint.converged
@@ -175,7 +175,7 @@ def test_detached_path_is_found():
 
 
 def test_solution_without_graph_can_be_copied():
-    layer = sg.Equilibrium(nn.Linear(3, 3), on_failure="ignore") if False else sg.Equilibrium(nn.GRUCell(3, 4))
+    layer = sg.Equilibrium(nn.GRUCell(3, 4))
     layer(torch.zeros(2, 3)).sum().backward()
     assert copy.deepcopy(layer).solution.adjoint == layer.solution.adjoint
 

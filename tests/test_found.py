@@ -119,6 +119,14 @@ def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
     assert solved.residual[0] > 0.1  # the bias shows
 
 
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacrev])
+def test_torch_func_around_is_refused(transform):
+    with pytest.raises(sg.SteadyStateError, match=r"inside torch\.func"):
+        transform(lambda x: sg.steady_state(lambda h: 0.5 * h + x, torch.zeros(())).value)(
+            torch.ones(()) if transform is not torch.func.vmap else torch.ones(3)
+        )
+
+
 def test_torch_func_inside_f():
     x = torch.randn(4, requires_grad=True)
 

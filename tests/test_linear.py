@@ -282,3 +282,12 @@ def test_a_bad_row_spoils_no_other(solver):
     assert [s is sg.Status.CONVERGED for s in solved.status] == [True, False, True]
     good = [0, 2]
     assert relative(solved.z[good], adjoint_of(J, b[good])) < 1e-7
+
+
+def test_breakdown_of_bicgstab_is_said():
+    """⟨b, (I−Jᵀ)b⟩ = 0: its first step divides by zero."""
+    J = torch.eye(2, dtype=torch.float64) - torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    solved = sg.BiCGSTAB().solve(DenseMap(J), rhs(2))
+    assert solved.status == [sg.Status.STAGNATED]
+    assert solved.z.isfinite().all()
+    assert sg.GMRES().solve(DenseMap(J), rhs(2)).status == [sg.Status.CONVERGED]

@@ -86,6 +86,7 @@ def steady_state(
     """
     check_on_failure(on_failure)
     _refuse_what_is_not_there_yet(compile, group)
+    _refuse_transforms()
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -150,6 +151,14 @@ def _refuse_what_is_not_there_yet(compile: bool, group: Any) -> None:
     for name, is_asked in {f"compile={compile!r}": compile is not False, "group=...": group is not None}.items():
         if is_asked:
             raise ValueError(f"{name} is not available in this version of steadygrad; leave it at its default.")
+
+
+def _refuse_transforms() -> None:
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise SteadyStateError(
+            "a steady state cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it, "
+            "batch_dims for batches, and derivatives= for higher orders. (Inside F they are fine.)"
+        )
 
 
 def _report(solution: Solution, problem: Problem) -> None:

@@ -45,6 +45,8 @@ class Krylov:
         self._basis = basis
         self.hessenberg = hessenberg
         self.beta = beta
+        # The unit vector orthogonal to the columns of H: the residual is β times its first entry, along it.
+        self._normal: Tensor = torch.linalg.qr(hessenberg, mode="complete").Q[:, :, -1] if self.steps else torch.ones_like(beta)
 
     @classmethod
     def of(cls, r: Tensor) -> Krylov:
@@ -90,9 +92,15 @@ class Krylov:
             column = column + along
         length = norm(w)
         self._append(over(w, length))
-        column = torch.cat([column, length], dim=1).double()
-        below = self.hessenberg.new_zeros(self.hessenberg.shape[0], 1, self.steps)
-        self.hessenberg = torch.cat([torch.cat([self.hessenberg, below], dim=1), column.unsqueeze(2)], dim=2)
+        column, length = column.double(), length.double()
+        along = (self._normal * column).sum(dim=1, keepdim=True)
+        normal = torch.cat([self._normal * length, -along], dim=1)
+        self._normal = over(normal, torch.hypot(length, along))
+        wider = self.hessenberg.new_zeros(column.shape[0], self.steps + 2, self.steps + 1)
+        wider[:, :-1, :-1] = self.hessenberg
+        wider[:, :-1, -1] = column
+        wider[:, -1, -1:] = length
+        self.hessenberg = wider
 
     def _append(self, vector: Tensor) -> None:
         used = self.steps + 1
@@ -104,13 +112,11 @@ class Krylov:
         """The iterate with the smallest residual over the present space."""
         if self.steps == 0:
             return Iterate(z, lambda: self.beta, lambda: torch.ones_like(self.beta))
-        hessenberg, beta, basis = self.hessenberg, self.beta, self._basis
-        q = torch.linalg.qr(hessenberg, mode="complete").Q
-        rest = q[:, :, -1] * (beta * q[:, :1, -1])  # the residual in terms of the basis
+        hessenberg, beta, basis, normal = self.hessenberg, self.beta, self._basis, self._normal
         return Iterate(
             lambda: z + _combine(basis, _coefficients(hessenberg, beta)),
-            lambda: norm(rest),
-            lambda: _gain(hessenberg, rest),
+            lambda: beta * normal[:, :1],
+            lambda: _gain(hessenberg, normal),
         )
 
     def solution(self, z: Tensor) -> Tensor:
@@ -139,13 +145,12 @@ def _coefficients(hessenberg: Tensor, beta: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(upper, beta.unsqueeze(2) * q[:, :1, :].mT, upper=True).squeeze(2)
 
 
-def gain_of(hessenberg: Tensor, beta: Tensor) -> Tensor:
-    """The gain of the smallest residual over a space with this H, from a start of residual norm β."""
-    q = torch.linalg.qr(hessenberg, mode="complete").Q
-    return _gain(hessenberg, q[:, :, -1] * (beta * q[:, :1, -1]))
+def gain_of(hessenberg: Tensor) -> Tensor:
+    """The gain of the smallest residual over a space with this H."""
+    return _gain(hessenberg, torch.linalg.qr(hessenberg, mode="complete").Q[:, :, -1])
 
 
-def _gain(hessenberg: Tensor, rest: Tensor) -> Tensor:
+def _gain(hessenberg: Tensor, normal: Tensor) -> Tensor:
     """A guess at ‖(I−Jᵀ)⁻¹ r‖ / ‖r‖ from what the space knows of I−Jᵀ.
 
     The geometric mean of two guesses: the gain of r itself, with I−Jᵀ taken as the identity on the one direction that the
@@ -153,7 +158,7 @@ def _gain(hessenberg: Tensor, rest: Tensor) -> Tensor:
     """
     square = torch.cat([hessenberg, torch.zeros_like(hessenberg[:, :, :1])], dim=2)
     square[:, -1, -1] = 1.0
-    own = norm(torch.linalg.solve_ex(square, over(rest, norm(rest)).unsqueeze(2)).result.squeeze(2))
+    own = norm(torch.linalg.solve_ex(square, normal.unsqueeze(2)).result.squeeze(2))
     upper = torch.linalg.qr(hessenberg, mode="r").R
     inverse = torch.linalg.inv_ex(upper).inverse
     mean = inverse.square().sum(dim=(1, 2)).div(upper.shape[1]).sqrt().unsqueeze(1)

@@ -148,8 +148,8 @@ def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Line
 
 
 def beyond_rounding(z: Tensor, size: list[float]) -> list[bool]:
-    """Where z is so much larger than b that the rounding of J alone, eps in I − J, moves it by more than is trusted."""
-    eps = torch.finfo(z.dtype).eps
+    """Where z is so much larger than b that the rounding of J alone, a few eps in I − J, moves it by more than is trusted."""
+    eps = 8 * torch.finfo(z.dtype).eps
     return [eps * n > TRUSTED_ERROR * s for n, s in zip(norms(z), size, strict=True)]
 
 

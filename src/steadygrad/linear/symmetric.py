@@ -80,4 +80,4 @@ def _gain(diagonal: tuple[Tensor, ...], below: tuple[Tensor, ...], like: Tensor)
         hessenberg[:, j + 1, j] = below[j + 1][:, 0]
         if j + 1 < steps:
             hessenberg[:, j, j + 1] = below[j + 1][:, 0]
-    return 0.6 * gain_of(hessenberg, below[0].double())
+    return 0.6 * gain_of(hessenberg)
