@@ -154,7 +154,7 @@ def _refuse_what_is_not_there_yet(compile: bool, group: Any) -> None:
 
 
 def _refuse_transforms() -> None:
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
         raise SteadyStateError(
             "a steady state cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it, "
             "batch_dims for batches, and derivatives= for higher orders. (Inside F they are fine.)"
