@@ -95,6 +95,34 @@ def test_work_saved():
     assert together <= rows
 
 
+@pytest.mark.parametrize("gradient", ["auto", "rbp", "cg-rbp", "lsqr", "gmres", "bicgstab", "anderson"])
+def test_hard_problems_are_linearised_alone_in_the_adjoint(gradient):
+    """When a quarter is left, the backward pass goes on with these only."""
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(30, 30, generator=generator, dtype=torch.float64))[0].requires_grad_()
+    gain = torch.tensor([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.9], dtype=torch.float64).unsqueeze(1)
+    x = torch.randn(8, 30, generator=generator, dtype=torch.float64)
+    sizes = []
+
+    def update(h, g, x):
+        sizes.append(len(h))
+        return torch.tanh(g * (h @ Q.T) + x)
+
+    method = sg.Implicit(sg.Picard(1000, 1e-10)) if gradient == "rbp" else gradient
+    solution = sg.steady_state(
+        update, torch.zeros(8, 30).double(), gain, x, batch_dims=1, gradient=method, forward=sg.Picard(3000, 1e-12)
+    )
+    sizes.clear()
+    (grad,) = torch.autograd.grad(solution.value.square().sum(), Q)
+    assert sizes == [1]
+    assert solution.adjoint.converged.all()
+    plain = sg.steady_state(
+        lambda h: torch.tanh(gain * (h @ Q.T) + x), torch.zeros(8, 30).double(), gradient="dense", forward=sg.Picard(3000, 1e-12)
+    )
+    (expected,) = torch.autograd.grad(plain.value.square().sum(), Q)
+    assert relative(grad, expected) < (1e-4 if gradient == "anderson" else 1e-8)
+
+
 def test_more_batch_dimensions_and_nested_states():
     a = torch.rand(2, 3, 1, dtype=torch.float64) * 0.8
     a.requires_grad_()

@@ -14,10 +14,13 @@ IMPLICIT = [
     lambda K: sg.Implicit(sg.Picard(max_steps=K, rtol=0)),
     lambda K: sg.Implicit(sg.NormalCG(steps=K)),
     lambda K: sg.Implicit(sg.Neumann(rtol=10.0 ** (-3 - K / 150), max_steps=10_000)),
+    lambda K: sg.Implicit(sg.LSQR(steps=K)),
+    lambda K: sg.Implicit(sg.BiCGSTAB(steps=K)),
+    lambda K: sg.Implicit(sg.GMRES(steps=K, restart=5)),
     lambda K: "auto",
     lambda K: "one-step",
 ]
-NAMES = ["neumann", "rbp", "cg", "adaptive", "auto", "one-step"]
+NAMES = ["neumann", "rbp", "cg", "adaptive", "lsqr", "bicgstab", "gmres", "auto", "one-step"]
 
 
 def peak(gradient, T):

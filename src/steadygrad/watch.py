@@ -84,6 +84,8 @@ class Watch:
         self.wanted: frozenset[int] = frozenset()
         self.seen: dict[int, Tensor] = {}
         """The iterates at the wanted steps."""
+        self.few = 0
+        """Stop when no more rows than this are open: somebody will go on with these alone."""
         self._rows: list[int] | None = None
         self._open: list[int] = []
         self._smallest: list[float] = []
@@ -94,7 +96,7 @@ class Watch:
     def follow(self, iterates: Iterator[Iterate]) -> Iterate:
         """Run the iteration to its end and return the iterate to keep. May be called again after `reopen`."""
         keep: list[int] | None = None
-        while self.step < self.limit and (self.step == 0 or self._open):
+        while self.step < self.limit and (self.step == 0 or len(self._open) > self.few):
             self.last = iterate = next(iterates) if keep is None else cast("Iterates", iterates).send(keep)
             self.step += 1
             if self.rtol is None and not self._looks_now():
@@ -106,6 +108,15 @@ class Watch:
                 self.seen[self.step] = self.kept.formed()
         assert self.kept is not None, "limit is at least 1"
         return self.kept
+
+    @property
+    def open(self) -> list[int]:
+        """The rows that have not ended."""
+        return self._open
+
+    def hold(self, rows: list[int]) -> None:
+        """Leave open rows as they are."""
+        self._open = [i for i in self._open if i not in rows]
 
     def reopen(self, row: int, rtol: float) -> None:
         """Let a row go on to a smaller tolerance: its recurrence had lost touch with the truth."""

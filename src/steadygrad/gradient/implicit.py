@@ -75,6 +75,8 @@ class Implicit(Gradient):
             at, rows = _finite(problem, h)
             update = problem.update if rows is None else problem.update.of_rows(rows)
         adjoint = Adjoint(
+            update=update,
+            h=at,
             jacobian=Jacobian(update, at),
             solver=self.adjoint,
             record=record,

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Jacobian, Linear, transposed
-from steadygrad.linear import Dense
+from steadygrad.jacobian import Jacobian, transposed
+from steadygrad.linear import Dense, LinearSolution
+from steadygrad.linear.error import Known
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.solution import (
     AdjointRecord,
@@ -22,6 +23,7 @@ from steadygrad.solution import (
     magnitude,
     report_failure,
 )
+from steadygrad.update import Update
 
 
 @dataclass
@@ -31,6 +33,9 @@ class Adjoint:
     `rows` are the problems that F was linearised for, where some had no finite state; None for all.
     """
 
+    update: Update
+    h: Tensor
+    """Where F was linearised."""
     jacobian: Jacobian
     solver: AdjointSolver | Dense
     record: AdjointRecord
@@ -51,15 +56,13 @@ class Adjoint:
         layout = self.jacobian.layout
         with torch.no_grad():
             b = torch.cat([c.reshape(layout.problems, -1) for c in cotangents], dim=1)
-            before = self.jacobian.products
-            system: Linear = transposed(self.jacobian) if transpose else self.jacobian
-            solved = self.solver.solve(system, b, None if transpose else self._start(b))
+            solved, products = self._solve(self.jacobian, b, None if transpose else self._start(b), transpose)
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
             self.record.last = AdjointSolution(
                 status=problems.worst,
-                products=self.jacobian.products - before,
+                products=products,
                 residual=max(solved.residual),
                 solver=self.name,
                 errors=solved.error,
@@ -67,6 +70,21 @@ class Adjoint:
             )
             self._report(self.record.last)
             return layout.split(solved.z)
+
+    def _solve(self, jacobian: Jacobian, b: Tensor, start: Tensor | None, transpose: bool) -> tuple[LinearSolution, int]:
+        """Solve all rows together; when only a quarter is left, linearise F for these alone and go on with them."""
+        few = b.shape[0] // 4 if self.update.divisible else 0
+        before = jacobian.products
+        solved = self.solver.solve(transposed(jacobian) if transpose else jacobian, b, start, few)
+        products = jacobian.products - before
+        left = solved.unfinished
+        if left:
+            part = Jacobian(self.update.of_rows(left), self.h[left])
+            before = part.products
+            rest = self.solver.solve(transposed(part) if transpose else part, b[left], solved.z[left])
+            products += part.products - before
+            solved = _merged(solved, rest, left)
+        return solved, products
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""
@@ -108,6 +126,16 @@ class Adjoint:
                 f"{magnitude(adjoint.residual)}, relative error {magnitude(adjoint.error_estimate)}. {adjoint.advice}",
                 self.on_failure,
             )
+
+
+def _merged(solved: LinearSolution, rest: LinearSolution, rows: list[int]) -> LinearSolution:
+    """The solution with some rows replaced by those of another."""
+    z, errors = solved.z.clone(), list(solved.error.values())
+    status, residual = list(solved.status), list(solved.residual)
+    z[rows] = rest.z
+    for i, row in enumerate(rows):
+        status[row], residual[row], errors[row] = rest.status[i], rest.residual[i], rest.error.values()[i]
+    return LinearSolution(z, status, residual, Known(errors))
 
 
 def _size(tensors: Sequence[Tensor]) -> float:

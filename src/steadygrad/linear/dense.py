@@ -27,8 +27,8 @@ class Dense(Method):
     def counts(self) -> bool:
         return False
 
-    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
-        """Solve (I − Jᵀ) z = b for every row of b; a start changes nothing here."""
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None, few: int = 0) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b; neither a start nor `few` changes anything here."""
         scale = b.abs().amax(dim=1, keepdim=True)
         scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
         b = b / scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ class LinearSolution:
     residual: list[float]
     """‖b − (I − Jᵀ)z‖ / ‖b‖, the true one."""
     error: ErrorEstimate
+    unfinished: list[int] = field(default_factory=list[int])
+    """The few rows that were left when the rest had ended, if that was asked for."""
 
 
 class AdjointSolver(Method, ABC):
@@ -60,8 +62,11 @@ class AdjointSolver(Method, ABC):
     def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
         """Yield iterates from z on."""
 
-    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
-        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None, few: int = 0) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0.
+
+        With `few`, stop when no more rows than that are left, for the caller to go on with these alone.
+        """
         if not b.any():
             rows = b.shape[0]
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Known([0.0] * rows))
@@ -69,10 +74,10 @@ class AdjointSolver(Method, ABC):
         scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
         if self.scale_free and not (scale.min() > 1e-6 and scale.max() < 1e6):
             # Squares of very small or large cotangents would leave the range of the dtype; the equation is linear.
-            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
+            solved = self.solve(jacobian, b / scale, None if z is None else z / scale, few)
             return replace(solved, z=solved.z * scale)
         start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
-        return certified(self, self.iterates(jacobian, b, start), jacobian, b)
+        return certified(self, self.iterates(jacobian, b, start), jacobian, b, few)
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,19 +122,23 @@ def watch_adjoint(b: Tensor, limit: int, rtol: float | None, atol: float = 0.0) 
     return Watch(lambda _: size, limit, rtol, atol, keep_best=rtol is not None, negligible=negligible, unit=0.0, trail=TRAIL)
 
 
-def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor) -> LinearSolution:
+def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor, few: int = 0) -> LinearSolution:
     """Run the iteration, then spend one product on the true residual of what it kept."""
     watch = solver.watch(b)
     size = norms(b)
     rows = range(len(size))
     asked = watch.rtol
+    watch.few = few if asked is not None else 0
     last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
+    unfinished = list(watch.open) if watch.step < watch.limit else []
+    watch.few = 0
     if asked is not None and not solver.biased:
         tolerance = _tolerances(asked, watch.atol, z, size)
         unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
         for i in unconfirmed:
             watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
         if unconfirmed:  # start afresh from the true residual
+            watch.hold(unfinished)
             watch.trail.clear()
             iterates = solver.iterates(jacobian, b, z)
             last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
@@ -144,7 +153,7 @@ def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Line
     if asked is not None:
         wrong = [a or b for a, b in zip(error.exceeds(TRUSTED_ERROR), beyond_rounding(z, size), strict=True)]
     status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
-    return LinearSolution(z, status, residual, error)
+    return LinearSolution(z, status, residual, error, unfinished)
 
 
 def beyond_rounding(z: Tensor, size: list[float]) -> list[bool]:
