@@ -23,7 +23,7 @@ from steadygrad.solution import (
     magnitude,
     report_failure,
 )
-from steadygrad.state import Layout, State, leaves_of, structure_of
+from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 
 SHORTHANDS: dict[str, Gradient] = {
@@ -129,7 +129,7 @@ def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
     if structure_of(warm.value) != structure_of(h0):
         return cold
-    leaves = [leaf.detach() for leaf in leaves_of(warm.value)]
+    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)]
     fits = all(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(leaves, cold, strict=True))
     return leaves if fits and all(leaf.isfinite().all() for leaf in leaves) else cold
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from steadygrad.api import steady_state
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
+from steadygrad.linear import MINRES
 from steadygrad.roots import EnergyStep, Minimise, Newton, RootStep
 from steadygrad.solution import OnFailure, Solution
 from steadygrad.state import State
@@ -48,7 +49,7 @@ def minimum(
     energy: Callable[..., Tensor],
     h0: State,
     *args: Any,
-    forward: FixedPointSolver = Minimise(),
+    forward: FixedPointSolver | None = None,
     gradient: str | Gradient = "minres",
     batch_dims: int = 0,
     derivatives: int = 1,
@@ -56,6 +57,9 @@ def minimum(
     warm: Solution | None = None,
 ) -> Solution:
     """Find a minimum of energy(h, *args) and give it a gradient: dh*/dw = −(∇²E)⁻¹ ∂∇E/∂w.
+
+    By default `Minimise()`, L-BFGS and a last Newton step; for batches `Newton()`, which treats each problem by itself but
+    goes to the nearest stationary point, be it a minimum or not.
 
     A stationary point is a steady state of h − ∇E(h), whose I − J is the Hessian: symmetric, hence solved by MINRES, or by CG
     (`gradient="cg"`) where it is positive definite. The energy returns one number, or one for each problem of a batch.
@@ -67,7 +71,8 @@ def minimum(
     >>> [round(v, 4) for v in x.grad.tolist()]
     [1.0, 1.0]
     """
+    search = forward or (Newton(linear=MINRES()) if batch_dims else Minimise())
     return steady_state(
         EnergyStep(energy), h0, *args,
-        forward=forward, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
+        forward=search, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
     )  # fmt: skip

@@ -99,8 +99,8 @@ class Problems:
 
     @property
     def failed(self) -> str:
-        """Words for a message: which part of a batch ended otherwise than converged."""
-        count = sum(status is not Status.CONVERGED for status in self.statuses)
+        """Words for a message: how many of a batch ended worst."""
+        count = sum(status is self.worst for status in self.statuses)
         return f"{count} of {len(self.statuses)} problems: " if self.batch else ""
 
 

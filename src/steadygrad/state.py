@@ -126,7 +126,7 @@ class Layout:
                     f"update returned {got} for a state of structure {expected}; F must map a state to a state of the "
                     "same structure. Did it forget to return, or return outputs besides the state?"
                 )
-            leaves = _in_order(self.template, result)
+            leaves = in_order(self.template, result)
         for leaf, shape in zip(leaves, self.shapes, strict=True):
             if leaf.shape != shape:
                 raise ValueError(
@@ -147,12 +147,12 @@ class Layout:
         return leaves
 
 
-def _in_order(template: State, state: State) -> list[Tensor]:
+def in_order(template: State, state: State) -> list[Tensor]:
     """The tensors of a state of the same structure, in the order of the template."""
     if template is None:
         return [state]
     keys = template if isinstance(template, dict) else range(len(template))
-    return [leaf for key in cast("Sequence[Any]", keys) for leaf in _in_order(template[key], state[key])]
+    return [leaf for key in cast("Sequence[Any]", keys) for leaf in in_order(template[key], state[key])]
 
 
 def _fill(template: State, leaves: Any) -> State:

@@ -121,7 +121,9 @@ def map_tensors(function: Callable[[Tensor], Tensor], args: Any) -> Any:
         if isinstance(nested, dict):
             return {key: map_tensors(function, item) for key, item in nested.items()}
         items = [map_tensors(function, item) for item in nested]
-        return items if isinstance(nested, list) else tuple(items)
+        if isinstance(nested, list):
+            return items
+        return type(nested)(*items) if hasattr(nested, "_fields") else tuple(items)
     return args
 
 

@@ -127,7 +127,7 @@ class Watch:
     def _drop_the_ended(self) -> list[int] | None:
         """Which of the present rows to go on with, once a quarter of them has ended; None to go on with all."""
         present = self._rows or list(range(len(self.status)))
-        if self.drop is None or not self._open or len(self._open) > 0.75 * len(present):
+        if self.drop is None or self.rtol is None or not self._open or len(self._open) > 0.75 * len(present):
             return None
         if not self.drop(self._open):
             return None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint import FixedPointSolver, Outcome, Picard
-from steadygrad.gradient.method import Gradient, Problem, Solved, own_constants, without_graph
+from steadygrad.gradient.method import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.gradient.reroute import Adjoint, Correct, Guard, Reroute
 from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Dense, Neumann, Recurrence
@@ -70,10 +70,8 @@ class Implicit(Gradient):
 
     def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool) -> list[Tensor]:
         """The tensors of h with the derivatives of a steady state."""
-        update, rows, at = problem.update, None, h
-        if problem.update.layout.problems > 1 and not h.isfinite().all():
-            at, rows = _finite(problem, h)
-            update = problem.update if rows is None else problem.update.of_rows(rows)
+        at, rows = finite_part(problem, h)
+        update = problem.update if rows is None else problem.update.of_rows(rows)
         adjoint = Adjoint(
             update=update,
             h=at,
@@ -93,29 +91,23 @@ class Implicit(Gradient):
         with torch.enable_grad():
             if problem.derivatives == 1:
                 return list(Reroute.apply(adjoint, values, *adjoint.jacobian.outputs))
-            return _attach_often(adjoint, problem, values)
+            if rows is None:
+                return _attach_often(adjoint, problem.derivatives, values)
+            index = torch.tensor(rows, device=h.device)
+            parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
+            return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
 
 
-def _attach_often(adjoint: Adjoint, problem: Problem, values: list[Tensor]) -> list[Tensor]:
+def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[Tensor]:
     """Each attachment out ← out + (I − J)⁻¹(F(out) − out) is a Newton step, so n of them make n derivatives exact."""
-    levels = problem.derivatives
     out = [value.detach() for value in values]
     images = adjoint.jacobian.outputs
     for level in range(1, levels + 1):
         if level > 1:
-            images = problem.update.linearise(out)
+            images = adjoint.update.linearise(out)
         gaps = [image - part for image, part in zip(images, out, strict=True)]
         out = [part + zero for part, zero in zip(out, Correct.apply(adjoint, level, levels, *gaps), strict=True)]
     return list(Guard.apply(0, levels, len(out), *out, *images))
-
-
-def _finite(problem: Problem, h: Tensor) -> tuple[Tensor, list[int] | None]:
-    """A finite state to linearise at where some problems have none: those left out, or put back to their start."""
-    finite = h.isfinite().all(dim=1)
-    rows: list[int] = finite.nonzero().flatten().tolist()
-    if problem.update.divisible and rows:
-        return h[rows], rows
-    return torch.where(finite.unsqueeze(1), h, problem.start.detach()), None
 
 
 def _moved(forward: FixedPointSolver, outcome: Outcome) -> bool:

@@ -87,3 +87,14 @@ def own_leaves(problem: Problem, value: Tensor) -> list[Tensor]:
 def own_constants(problem: Problem, value: Tensor) -> list[Tensor]:
     """The same where nothing needs a gradient."""
     return own_leaves(problem, value.detach())
+
+
+def finite_part(problem: Problem, h: Tensor) -> tuple[Tensor, list[int] | None]:
+    """A finite state to differentiate at where some problems have none: those left out, or put back to their start."""
+    finite = h.isfinite().all(dim=1)
+    if finite.all() or len(finite) == 1:
+        return h, None
+    rows: list[int] = finite.nonzero().flatten().tolist()
+    if problem.update.divisible and rows:
+        return h[rows], rows
+    return torch.where(finite.unsqueeze(1), h, problem.start.detach()), None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.method import Gradient, Problem, Solved, own_constants, without_graph
+from steadygrad.gradient.method import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
 
@@ -35,9 +35,13 @@ class Phantom(Gradient):
         return Solved(attach(problem, outcome.value), outcome, AdjointRecord(), iterates)
 
     def _attached(self, problem: Problem, value: Tensor) -> list[Tensor]:
-        layout = problem.update.layout
-        h = value
+        at, rows = finite_part(problem, value)
+        update = problem.update if rows is None else problem.update.of_rows(rows)
+        h = at
         for _ in range(self.steps):
-            image = layout.flatten(problem.update.linearise(layout.split(h)))
+            image = update.layout.flatten(update.linearise(update.layout.split(h)))
             h = torch.lerp(image, h, self.damping)
-        return layout.split(value + (h - h.detach()))
+        change = h - h.detach()
+        if rows is not None:
+            change = torch.zeros_like(value).index_copy(0, torch.tensor(rows, device=value.device), change)
+        return problem.update.layout.split(value + change)

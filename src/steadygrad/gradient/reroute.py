@@ -12,6 +12,7 @@ from torch import Tensor
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Dense, LinearSolution
 from steadygrad.linear.error import Known
+from steadygrad.linear.rows import dot, over
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.solution import (
     AdjointRecord,
@@ -56,13 +57,16 @@ class Adjoint:
         layout = self.jacobian.layout
         with torch.no_grad():
             b = torch.cat([c.reshape(layout.problems, -1) for c in cotangents], dim=1)
-            solved, products = self._solve(self.jacobian, b, None if transpose else self._start(b), transpose)
+            before = self.jacobian.products
+            start = None if transpose else self._start(b)
+            spent = self.jacobian.products - before
+            solved, products = self._solve(self.jacobian, b, start, transpose)
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
             self.record.last = AdjointSolution(
                 status=problems.worst,
-                products=products,
+                products=spent + products,
                 residual=max(solved.residual),
                 solver=self.name,
                 errors=solved.error,
@@ -113,8 +117,12 @@ class Adjoint:
         if self.uniform:
             generator = None if self.seed is None else torch.Generator(b.device).manual_seed(self.seed)
             return torch.rand(b.shape, dtype=b.dtype, device=b.device, generator=generator)
-        usable = self.start is not None and self.start.shape == b.shape and self.start.isfinite().all()
-        return self.start if usable else None
+        z = self.start
+        if z is None or z.shape != b.shape or not z.isfinite().all() or not z.any():
+            return None
+        # The loss may have another scale or sign by now: the best multiple of z is never worse than nothing.
+        image = z - self.jacobian.vjp(z)
+        return over(dot(b, image), dot(image, image)) * z
 
     def _report(self, adjoint: AdjointSolution) -> None:
         if self.jacobian.structurally_zero and self.moved:

@@ -86,8 +86,8 @@ def _stalled(seen: list[list[float]]) -> bool:
 def _lsqr_is_faster(krylov: Krylov, row: int, seen: list[list[float]], goal: list[float]) -> bool:
     """Compare the products that GMRES still needs at its recent rate with those of LSQR at the condition it has seen."""
     now, then = seen[-1][row], seen[-8][row]
-    if now <= goal[row]:
-        return True
+    if now <= goal[row] or not krylov.hessenberg[row].isfinite().all():
+        return True  # this row has no say
     rate = (now / then) ** (1 / 7) if then else 1.0
     ahead = math.log(goal[row] / now) / math.log(rate) if rate < 1 else math.inf
     ahead = min(ahead, krylov.vectors.shape[2] - krylov.steps)  # GMRES ends when it has seen every direction

@@ -60,6 +60,8 @@ class Krylov:
         stacked = torch.stack(powers, dim=2).double()
         size = torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
         q, upper = torch.linalg.qr(over(stacked, size))
+        if (upper.diagonal(dim1=1, dim2=2).abs() < 1e-6).any():
+            return cls.of(powers[0])  # the powers are dependent: the space is smaller than their number, and soon found
         sign = torch.where(upper[:, :1, :1] < 0, -1.0, 1.0).double()
         q, upper = q * sign, upper * sign * size
         # Jᵀ takes column j of the powers to column j + 1: Jᵀ Q_s = Q_{s+1} R[:, 1:] R_s⁻¹.
@@ -153,11 +155,11 @@ def gain_of(hessenberg: Tensor) -> Tensor:
 def _gain(hessenberg: Tensor, normal: Tensor) -> Tensor:
     """A guess at ‖(I−Jᵀ)⁻¹ r‖ / ‖r‖ from what the space knows of I−Jᵀ.
 
-    The geometric mean of two guesses: the gain of r itself, with I−Jᵀ taken as the identity on the one direction that the
-    space has not seen, and the mean gain of all directions that it has. Both are low; the factor centres them.
+    The geometric mean of two guesses: the gain of r itself, with I−Jᵀ taken to have its mean size on the one direction that
+    the space has not seen, and the mean gain of all directions that it has. Both are low; the factor centres them.
     """
     square = torch.cat([hessenberg, torch.zeros_like(hessenberg[:, :, :1])], dim=2)
-    square[:, -1, -1] = 1.0
+    square[:, -1, -1] = hessenberg.square().sum(dim=(1, 2)).div(hessenberg.shape[2]).sqrt()
     own = norm(torch.linalg.solve_ex(square, normal.unsqueeze(2)).result.squeeze(2))
     upper = torch.linalg.qr(hessenberg, mode="r").R
     inverse = torch.linalg.inv_ex(upper).inverse

@@ -10,47 +10,59 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.linear.rows import norm, over
-from steadygrad.roots.newton import combine
+from steadygrad.linear import MINRES
+from steadygrad.linear.rows import norm
+from steadygrad.method import check_count
+from steadygrad.roots.newton import combine, newton_step
 from steadygrad.state import State, leaves_of, map_state
 from steadygrad.update import Update, update_behind
 from steadygrad.watch import Iterate, Iterates
 
 
 def lbfgs(parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """L-BFGS with a line search: twenty steps a call."""
-    return torch.optim.LBFGS(parameters, line_search_fn="strong_wolfe", tolerance_grad=0.0, tolerance_change=0.0)
+    """L-BFGS with a line search, one step a call."""
+    return torch.optim.LBFGS(parameters, max_iter=1, tolerance_grad=0.0, tolerance_change=0.0, line_search_fn="strong_wolfe")
 
 
 @dataclass(frozen=True, repr=False)
 class Minimise(FixedPointSolver):
-    """Lower an energy by a torch optimiser until the step to its minimum, ‖∇E‖ over the curvature met, is small.
+    """Lower an energy by a torch optimiser until the Newton step that is left is small; that step is taken if it helps.
 
-    `optimiser` makes one from a list of tensors: `lambda p: torch.optim.Adam(p, lr=0.1)`; by default L-BFGS. The curvature
-    is that of the last step, so that the tolerance has the units of h. For energies that come as such, through
-    `sg.minimum`.
+    `optimiser` makes one from a list of tensors: `lambda p: torch.optim.Adam(p, lr=0.1)`; by default L-BFGS. After every
+    `every` of its steps the Hessian equation is solved by MINRES, so that the tolerance has the units of h whatever those of
+    the energy, and a flat or unbounded energy does not pass for solved. For one problem, through `sg.minimum`.
     """
 
     max_steps: int = 100
     rtol: float = 1e-6
     optimiser: Callable[[list[Tensor]], torch.optim.Optimizer] = lbfgs
+    every: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("every", self.every, least=1)
 
     def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        gradient = h - update(h)
+        behind = update_behind(update)
+        if h.shape[0] > 1:
+            raise ValueError("Minimise runs one optimiser and would couple the problems of a batch; use forward=Newton().")
+        update(h)
+        state = h.detach().clone().requires_grad_()
+        optimiser = self.optimiser([state])
+        closure = _closure(behind, state, optimiser)
         while True:
-            state = h.detach().clone().requires_grad_()
-            optimiser = self.optimiser([state])
-            closure = _closure(update_behind(update), state, optimiser)
-            rows: list[int] | None = None
-            while rows is None:
+            for _ in range(self.every):
                 with torch.enable_grad():
                     optimiser.step(closure)
-                new = state.detach().clone()
-                after = new - update(new)
-                curvature = over(norm(after - gradient), norm(new - h))
-                rows = yield Iterate(new, lambda g=after, c=curvature: over(g, c))
-                h, gradient = new, after
-            h, gradient = h[rows], gradient[rows]
+            new = state.detach().clone()
+            f = update(new) - new
+            d, length = newton_step(update, MINRES(), new, f)
+            polished = new + d
+            if norm(update(polished) - polished) < norm(f):
+                new = polished
+                with torch.no_grad():
+                    state.copy_(new)
+            yield Iterate(new, lambda length=length: length)
 
 
 def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:

@@ -14,6 +14,7 @@ from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import GMRES
 from steadygrad.linear.rows import norm
 from steadygrad.linear.solver import AdjointSolver
+from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
 from steadygrad.update import update_behind
 from steadygrad.watch import Iterate, Iterates
@@ -32,21 +33,29 @@ class Newton(FixedPointSolver):
 
     max_steps: int = 30
     rtol: float = 1e-6
-    linear: AdjointSolver = field(default=GMRES(rtol=1e-4))
+    linear: AdjointSolver = field(default=GMRES())
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.linear, AdjointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"linear must be a solver such as GMRES(rtol=1e-4); got {self.linear!r}.")
+            raise TypeError(f"linear must be a solver such as GMRES(); got {self.linear!r}.")
 
     def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
         f = update(h) - h
         while True:
-            jacobian = Jacobian(update_behind(update), h)
-            d = self.linear.solve(transposed(jacobian), f).z
+            d, length = newton_step(update, self.linear, h, f)
             new, after = _shortened(update, h, d, f)
-            rows = yield Iterate(new, lambda d=d: d)
+            rows = yield Iterate(new, lambda length=length: length)
             h, f = (new, after) if rows is None else (new[rows], after[rows])
+
+
+def newton_step(update: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    """d with (I − J) d = f, and how far h is from a root, as a column: ‖d‖, or more than ‖h‖ where d is not to be had."""
+    jacobian = Jacobian(update_behind(update), h)
+    solved = linear.solve(transposed(jacobian), f)
+    found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)
+    far = torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + norm(h), torch.full_like(norm(h), torch.nan))
+    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, norm(solved.z), far)
 
 
 def _shortened(update: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
