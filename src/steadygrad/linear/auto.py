@@ -90,7 +90,7 @@ def _lsqr_is_faster(krylov: Krylov, row: int, seen: list[list[float]], goal: lis
         return True  # this row has no say
     rate = (now / then) ** (1 / 7) if then else 1.0
     ahead = math.log(goal[row] / now) / math.log(rate) if rate < 1 else math.inf
-    ahead = min(ahead, krylov.vectors.shape[2] - krylov.steps)  # GMRES ends when it has seen every direction
+    ahead = min(ahead, krylov.basis.size - krylov.steps)  # GMRES ends when it has seen every direction
     singular: list[float] = torch.linalg.svdvals(krylov.hessenberg[row]).tolist()
     condition = singular[0] / singular[-1] if singular[-1] else math.inf
     return ahead > SAFETY * condition * math.log(2 * now / goal[row])

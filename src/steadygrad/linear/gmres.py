@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.jacobian import Linear
+from steadygrad.linear.basis import Basis
 from steadygrad.linear.rows import norm, over
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.method import check_count
@@ -41,8 +42,8 @@ class GMRES(LinearSolver):
 class Krylov:
     """An orthonormal basis V of a Krylov space, and H with (I−Jᵀ) V_k = V_{k+1} H_k, for each row."""
 
-    def __init__(self, basis: Tensor, hessenberg: Tensor, beta: Tensor) -> None:
-        self._basis = basis
+    def __init__(self, vectors: Tensor, hessenberg: Tensor, beta: Tensor) -> None:
+        self.basis = Basis(vectors)
         self.hessenberg = hessenberg
         self.beta = beta
         # The unit vector orthogonal to the columns of H: the residual is β times its first entry, along it.
@@ -74,10 +75,6 @@ class Krylov:
     def steps(self) -> int:
         return self.hessenberg.shape[2]
 
-    @property
-    def vectors(self) -> Tensor:
-        return self._basis[:, : self.steps + 1]
-
     def extend(self, jacobian: Linear, z: Tensor, limit: int) -> Iterator[Iterate]:
         """Grow the space up to `limit` steps and yield the best iterate of each."""
         while self.steps < limit:
@@ -85,15 +82,15 @@ class Krylov:
             yield self.best(z)
 
     def _step(self, jacobian: Linear) -> None:
-        v = self.vectors
-        w = v[:, -1] - jacobian.vjp(v[:, -1].contiguous())
-        column = torch.zeros_like(v[:, :, 0])
-        for _ in range(2):  # twice is enough to stay orthogonal
-            along = (v @ w.unsqueeze(2)).squeeze(2)
-            w = w - (along.unsqueeze(1) @ v).squeeze(1)
-            column = column + along
+        v = self.basis.last
+        w = v - jacobian.vjp(v)
+        column = self.basis.along(w)
+        w = w - self.basis.combine(column)
+        again = self.basis.along(w)  # twice is enough to stay orthogonal
+        w = w - self.basis.combine(again)
+        column = column + again
         length = norm(w)
-        self._append(over(w, length))
+        self.basis.append(over(w, length))
         column, length = column.double(), length.double()
         along = (self._normal * column).sum(dim=1, keepdim=True)
         normal = torch.cat([self._normal * length, -along], dim=1)
@@ -104,38 +101,27 @@ class Krylov:
         wider[:, -1, -1:] = length
         self.hessenberg = wider
 
-    def _append(self, vector: Tensor) -> None:
-        used = self.steps + 1
-        if used == self._basis.shape[1]:  # room grows as the space does: a fast solve needs little
-            self._basis = torch.cat([self._basis, torch.zeros_like(self._basis[:, : max(4, used)])], dim=1)
-        self._basis[:, used] = vector
-
     def best(self, z: Tensor) -> Iterate:
         """The iterate with the smallest residual over the present space."""
         if self.steps == 0:
             return Iterate(z, lambda: self.beta, lambda: torch.ones_like(self.beta))
-        hessenberg, beta, basis, normal = self.hessenberg, self.beta, self._basis, self._normal
+        hessenberg, beta, basis, normal = self.hessenberg, self.beta, self.basis, self._normal
         return Iterate(
-            lambda: z + _combine(basis, _coefficients(hessenberg, beta)),
+            lambda: z + basis.combine(_coefficients(hessenberg, beta)),
             lambda: beta * normal[:, :1],
             lambda: _gain(hessenberg, normal),
         )
 
     def solution(self, z: Tensor) -> Tensor:
         """z plus the correction with the smallest residual."""
-        return z + _combine(self._basis, _coefficients(self.hessenberg, self.beta))
+        return z + self.basis.combine(_coefficients(self.hessenberg, self.beta))
 
     def residual(self) -> Tensor:
         """The residual of that."""
         y = _coefficients(self.hessenberg, self.beta).unsqueeze(2)
         rest = -(self.hessenberg @ y).squeeze(2)
         rest[:, :1] += self.beta
-        return _combine(self._basis, rest)
-
-
-def _combine(basis: Tensor, coefficients: Tensor) -> Tensor:
-    count = coefficients.shape[1]
-    return (coefficients.to(basis.dtype).unsqueeze(1) @ basis[:, :count]).squeeze(1)
+        return self.basis.combine(rest)
 
 
 def _coefficients(hessenberg: Tensor, beta: Tensor) -> Tensor:
