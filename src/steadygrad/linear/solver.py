@@ -133,7 +133,7 @@ def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Line
     unfinished = list(watch.open) if watch.step < watch.limit else []
     watch.few = 0
     if asked is not None and not solver.biased:
-        tolerance = _tolerances(asked, watch.atol, z, size)
+        tolerance = [asked + (watch.atol / s if s else 0.0) for s in size]
         unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
         for i in unconfirmed:
             watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
@@ -144,10 +144,10 @@ def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Line
             last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
             for i in unconfirmed:
                 watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
-        for i in rows:
-            if watch.status[i] is Status.STAGNATED and residual[i] <= tolerance[i]:
-                watch.status[i] = Status.CONVERGED
     error = Extrapolated.of(list(watch.trail), (z, r), last) if kept.gain is None else from_gain(kept.gain(), r, z)
+    if asked is not None and Status.STAGNATED in watch.status:
+        for i in _as_good_as_rounding_allows(asked, z, size, residual, error):
+            watch.status[i] = Status.CONVERGED if watch.status[i] is Status.STAGNATED else watch.status[i]
     first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
     wrong = [False] * len(size)
     if asked is not None:
@@ -162,11 +162,13 @@ def beyond_rounding(z: Tensor, size: list[float]) -> list[bool]:
     return [eps * n > TRUSTED_ERROR * s for n, s in zip(norms(z), size, strict=True)]
 
 
-def _tolerances(asked: float, atol: float, z: Tensor, size: list[float]) -> list[float]:
-    """What was asked for, or what rounding allows where z is much larger than b, up to a hundred times what was asked."""
+def _as_good_as_rounding_allows(
+    asked: float, z: Tensor, size: list[float], residual: list[float], error: ErrorEstimate
+) -> list[int]:
+    """Rows whose residual is at the floor that ‖z‖ ≫ ‖b‖ sets, and whose error is as small as the residual was to be."""
     rounding = 4 * torch.finfo(z.dtype).eps
-    floors = [min(rounding * n / s, 100 * asked) if s else 0.0 for n, s in zip(norms(z), size, strict=True)]
-    return [max(asked + (atol / s if s else 0.0), floor) for s, floor in zip(size, floors, strict=True)]
+    rows = zip(norms(z), size, residual, error.values(), strict=True)
+    return [i for i, (n, s, r, e) in enumerate(rows) if s and r <= min(rounding * n / s, 100 * asked) and e <= asked]
 
 
 def _confirm(
