@@ -120,7 +120,7 @@ class Watch:
 
     def reopen(self, row: int, rtol: float) -> None:
         """Let a row go on to a smaller tolerance: its recurrence had lost touch with the truth."""
-        self.rtol = rtol
+        self.rtol = min(rtol, self.rtol or rtol)  # one tolerance for all rows that go on: the smallest
         self._open.append(row)
         self.status[row] = Status.MAX_STEPS
 
