@@ -1,6 +1,7 @@
 """Gradients at steady states: h* = F(h*), differentiated without unrolling, with a certificate."""
 
 from steadygrad.api import steady_state
+from steadygrad.diagnose import Diagnosis, diagnose
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
 from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
@@ -25,6 +26,7 @@ __all__ = [
     "BiCGSTAB",
     "Broyden",
     "Dense",
+    "Diagnosis",
     "Equilibrium",
     "Implicit",
     "Minimise",
@@ -37,6 +39,7 @@ __all__ = [
     "Status",
     "SteadyStateError",
     "SteadyStateWarning",
+    "diagnose",
     "minimum",
     "root",
     "steady_state",

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
-from steadygrad.solution import OnFailure, Solution, check_on_failure
+from steadygrad.method import check_count
+from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
 from steadygrad.state import State, map_state
 
 
@@ -26,6 +28,9 @@ class Equilibrium(nn.Module):
     `warm_start=True` starts state and adjoint from the last solution, where shapes allow. It pays where the same inputs come
     back with slightly changed weights, as in full-batch training; with shuffled batches the last solution belongs to other
     inputs, and a cold start is better.
+
+    `diagnose_every=100` checks the assumptions at the first and every hundredth forward call in training mode: ρ(J) by some 40
+    products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail.
 
     >>> import torch, steadygrad as sg
     >>> layer = sg.Equilibrium(torch.nn.GRUCell(4, 8), gradient="neumann-rbp")
@@ -46,6 +51,7 @@ class Equilibrium(nn.Module):
         batch_dims: int = 0,
         derivatives: int = 1,
         on_failure: OnFailure = "warn",
+        diagnose_every: int = 0,
     ) -> None:
         super().__init__()
         if not callable(cell):
@@ -60,10 +66,23 @@ class Equilibrium(nn.Module):
         self.derivatives = derivatives
         self.on_failure: OnFailure = on_failure
         self.solution = None
+        check_count("diagnose_every", diagnose_every, least=0)
+        self._history = History(diagnose_every) if diagnose_every else None
+
+    @property
+    def history(self) -> History:
+        """The checks made so far, with `diagnose_every`."""
+        if self._history is None:
+            raise SteadyStateError("this layer keeps no history; build it with Equilibrium(..., diagnose_every=100).")
+        self._history.complete(self.solution)
+        return self._history
 
     def forward(self, x: Any, h0: State | None = None) -> State:
         """The steady state for x, from h0 if given."""
         start = self._start(x) if h0 is None else h0
+        if self._history is not None:
+            self._history.complete(self.solution)
+            self._history.warn(self.on_failure)
         solution = steady_state(
             self._update,
             start,
@@ -76,6 +95,9 @@ class Equilibrium(nn.Module):
             warm=self.solution if self.warm_start else None,
         )
         self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        if self._history is not None and self.training and self._history.due():
+            self._history.check(self._update, (x,), self.solution, self.batch_dims)
+            self._history.warn(self.on_failure)
         return solution.value
 
     def _update(self, h: State, x: Any) -> State:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steadygrad.linear.rows import norm, over
+
 BLOCK = 8
 """Vectors a block: few enough to waste little, many enough for products that pay."""
 
@@ -34,6 +36,16 @@ class Basis:
         block = self._blocks[-1]
         block[:, self.count - (self._room - block.shape[1])] = vector
         self.count += 1
+
+    def absorb(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the part of a vector that is new, normalised; return its coefficients on the basis and the size of that part."""
+        column = self.along(vector)
+        vector = vector - self.combine(column)
+        again = self.along(vector)  # twice is enough to stay orthogonal
+        vector = vector - self.combine(again)
+        length = norm(vector)
+        self.append(over(vector, length))
+        return column + again, length
 
     def along(self, vector: Tensor) -> Tensor:
         """The inner products with all vectors, (problems, count)."""

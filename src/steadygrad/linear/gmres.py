@@ -83,14 +83,7 @@ class Krylov:
 
     def _step(self, jacobian: Linear) -> None:
         v = self.basis.last
-        w = v - jacobian.vjp(v)
-        column = self.basis.along(w)
-        w = w - self.basis.combine(column)
-        again = self.basis.along(w)  # twice is enough to stay orthogonal
-        w = w - self.basis.combine(again)
-        column = column + again
-        length = norm(w)
-        self.basis.append(over(w, length))
+        column, length = self.basis.absorb(v - jacobian.vjp(v))
         column, length = column.double(), length.double()
         along = (self._normal * column).sum(dim=1, keepdim=True)
         normal = torch.cat([self._normal * length, -along], dim=1)

@@ -1,0 +1,174 @@
+"""sg.diagnose: do the assumptions of an implicit gradient hold at this state, and if not, what to do?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.diagnose.checks import Parameters, compare_derivative, dependence_on, difference_of_two_calls
+from steadygrad.diagnose.decay import observe
+from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
+from steadygrad.diagnose.motion import follow, other_starts
+from steadygrad.diagnose.spectrum import largest_singular_value, smallest_singular_value, spectrum
+from steadygrad.diagnose.verdict import findings
+from steadygrad.fixedpoint.solver import norms
+from steadygrad.jacobian import Jacobian, transposed
+from steadygrad.linear import Auto
+from steadygrad.method import check_count
+from steadygrad.solution import Solution, Status, SteadyStateError
+from steadygrad.state import Layout, State, leaves_of, structure_of
+from steadygrad.update import Update
+
+__all__ = ["Diagnosis", "Finding", "diagnose"]
+
+
+def diagnose(
+    update: Callable[..., State],
+    h: State,
+    *args: Any,
+    batch_dims: int = 0,
+    cotangent: State | None = None,
+    parameters: Parameters | None = None,
+    starts: bool = True,
+    rtol: float = 1e-4,
+    seed: int = 0,
+) -> Diagnosis:
+    """Measure at h what an implicit gradient assumes, and say in words whether to trust it and what to do.
+
+    It assumes that h = F(h) is steady, that F is smooth and deterministic and autograd sees all of it, and that I − J is
+    invertible (for the Neumann series also ρ(J) < 1). Everything is measured by calls of F and products with J and Jᵀ, some
+    hundred of each, never by a dense J; memory is some 80 states. torch's random state is left as it was.
+
+    `h` is a state such as `solution.value`; `batch_dims` as in `steady_state`. `cotangent`, ∂loss/∂h in the structure of h,
+    is what the decay of the series is observed for (a random one by default). `parameters` (a module, a dict or a list of
+    tensors) are checked for those on which the steady state does not depend. `starts=False` skips the runs from other starts.
+    `rtol` is the relative residual below which h counts as steady.
+
+    >>> import torch, steadygrad as sg
+    >>> W = 0.5 * torch.eye(3); x = torch.ones(3)
+    >>> h = sg.steady_state(lambda h: torch.tanh(W @ h + x), torch.zeros(3)).value
+    >>> diagnosis = sg.diagnose(lambda h: torch.tanh(W @ h + x), h)
+    >>> diagnosis.trustworthy, diagnosis.motion.kind
+    (True, 'steady')
+    >>> print(diagnosis.verdict)
+    The assumptions hold: a steady state, I − J invertible, and ρ(J) = 0.099, so the series converges.
+    """
+    if isinstance(h, Solution):
+        raise TypeError("h is a Solution; give the state itself: sg.diagnose(update, solution.value).")
+    if not callable(update):
+        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+    check_count("batch_dims", batch_dims, least=0)
+    if not 0 < rtol < 1:
+        raise ValueError(f"rtol must lie between 0 and 1; got {rtol}.")
+    layout = Layout.of(h, batch_dims)
+    flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
+    with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
+        examination = _Examination(Update(update, args, layout, probe=False), flat, rtol, seed)
+        examination.look(_flat_cotangent(cotangent, h, layout), parameters, starts)
+    return examination.conclude()
+
+
+def _flat_cotangent(cotangent: State | None, h: State, layout: Layout) -> Tensor | None:
+    if cotangent is None:
+        return None
+    if structure_of(cotangent) != structure_of(h):
+        raise ValueError(f"cotangent has structure {structure_of(cotangent)}, the state {structure_of(h)}; they must agree.")
+    leaves = layout.check(cotangent)
+    return layout.flatten([leaf.detach() for leaf in leaves])
+
+
+class _Examination:
+    """The measurements, one after the other; each adds to the diagnosis."""
+
+    def __init__(self, update: Update, h: Tensor, rtol: float, seed: int) -> None:
+        self.update = update
+        self.h = h
+        self.rtol = rtol
+        self.generator = torch.Generator().manual_seed(seed)
+        self.evaluations = 0
+        self.found = Diagnosis(size=h.shape[1], problems=h.shape[0])
+
+    def look(self, cotangent: Tensor | None, parameters: Parameters | None, starts: bool) -> None:
+        with torch.no_grad():
+            finite = bool(self.h.isfinite().all()) and bool(self.call(self.h).isfinite().all())
+            if not finite:
+                return
+            self.watch(starts)
+        jacobian = Jacobian(self.update, self.h)
+        if any(output.requires_grad for output in jacobian.outputs):
+            self.linearise(jacobian, cotangent)
+        else:  # autograd sees no path from h to F(h): J = 0, as far as it is concerned
+            self.add(spectral_radius=0.0, norm=0.0, min_singular_value=1.0, distance=self.found.relative_residual)
+        self.differentiate(jacobian)
+        if parameters is not None:
+            self.add(parameters=dependence_on(self.update, self.h, parameters, self.generator))
+        self.add(products=jacobian.products)
+
+    def conclude(self) -> Diagnosis:
+        self.add(evaluations=self.evaluations)
+        self.add(findings=findings(self.found, self.rtol))
+        return self.found
+
+    def call(self, h: Tensor) -> Tensor:
+        self.evaluations += 1
+        return self.update(h)
+
+    def add(self, **found: Any) -> None:
+        self.found = replace(self.found, **found)
+
+    def noise(self) -> Tensor:
+        return torch.randn(self.h.shape, generator=self.generator, dtype=self.h.dtype).to(self.h.device)
+
+    def watch(self, starts: bool) -> None:
+        """What F does: twice at one state, again and again, and from other starts."""
+        self.add(
+            randomness=difference_of_two_calls(self.update, self.h, rewound=False),
+            uncontrolled=difference_of_two_calls(self.update, self.h, rewound=True),
+        )
+        self.evaluations += 4
+        motion, last = follow(self.call, self.h, self.rtol)
+        self.add(motion=motion, relative_residual=motion.residuals[0])
+        if starts and motion.kind in ("steady", "approaching"):
+            reference = self.h if motion.kind == "steady" else last
+            self.add(starts=other_starts(self.call, reference, self.rtol, self.generator))
+
+    def linearise(self, jacobian: Jacobian, cotangent: Tensor | None) -> None:
+        """What J does: its spectrum, its norm, the condition of I − J, the decay of the series."""
+        outer = spectrum(jacobian, self.noise())
+        eigenvalues = outer.eigenvalues[int(outer.radius.argmax())].tolist()
+        bounds = set() if outer.converged else {"spectral_radius"}
+        self.add(spectral_radius=worst(outer.radius), radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
+        self.add(decay=observe(jacobian, self.noise() if cotangent is None else cotangent))
+        try:
+            largest = largest_singular_value(jacobian, self.noise())
+            smallest = smallest_singular_value(jacobian, self.noise())
+            self.add(norm=worst(largest.value), min_singular_value=worst(smallest.value, largest=False))
+            bounds |= {name for name, e in {"norm": largest, "min_singular_value": smallest}.items() if not e.converged}
+            self.add(distance=self.distance(jacobian))
+        except SteadyStateError as error:  # F has no second derivative, so no products with J
+            self.add(unknown={"‖J‖, σ_min, distance": str(error)})
+        self.add(bounds=frozenset(bounds))
+
+    def distance(self, jacobian: Jacobian) -> float:
+        """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖: what one Newton step would move."""
+        with torch.no_grad():
+            residual = self.call(self.h) - self.h
+        step = Auto(rtol=1e-4, max_steps=200).solve(transposed(jacobian), residual)
+        pairs = zip(norms(step.z), norms(self.h), step.status, strict=True)
+        known = [z / h if h else z for z, h, status in pairs if status is Status.CONVERGED]
+        return max(known, default=float("nan"))
+
+    def differentiate(self, jacobian: Jacobian) -> None:
+        """Whether the J of autograd is that of F."""
+        try:
+            with torch.no_grad():
+                derivative = compare_derivative(self.update, jacobian, self.h, self.noise())
+        except SteadyStateError as error:
+            self.add(unknown={**self.found.unknown, "Jv against a difference": str(error)})
+            return
+        self.evaluations += 6
+        self.add(derivative=derivative)

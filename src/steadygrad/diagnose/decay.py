@@ -1,0 +1,75 @@
+"""How fast the Neumann series of this J converges, as observed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import norms
+from steadygrad.jacobian import Linear
+from steadygrad.linear import Auto
+from steadygrad.solution import Status
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The Neumann series for one cotangent b, the slowest problem of a batch."""
+
+    powers: tuple[float, ...]
+    """‖(Jᵀ)ᵏ b‖ / ‖b‖, k = 0, 1, …: the terms, and the adjoint residual of Neumann(k − 1)."""
+    errors: tuple[float, ...]
+    """‖z − z_K‖ / ‖z‖ of Neumann(K), K = 0, 1, …; empty where the adjoint equation could not be solved."""
+    status: Status
+    """How the solve for z ended."""
+
+    @property
+    def rate(self) -> float:
+        """The factor that a term shrinks by, over the last third that was observed."""
+        trace = self.errors or self.powers
+        alive = [value for value in trace if value > 0]
+        if len(alive) < 2:
+            return 0.0
+        back = max(1, len(alive) // 3)
+        return (alive[-1] / alive[-1 - back]) ** (1 / back)
+
+    def steps_for(self, rtol: float) -> int | None:
+        """The smallest K for which Neumann(K) has a relative error of at most `rtol`; None where no K has."""
+        trace = self.errors or self.powers[1:]
+        if not all(map(math.isfinite, trace)):
+            return None
+        above = [k for k, error in enumerate(trace) if error > rtol]
+        if not above:
+            return 0
+        if above[-1] + 1 < len(trace):
+            return above[-1] + 1
+        if self.rate >= 1 - 1e-9:
+            return None
+        return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(self.rate))
+
+
+def observe(jacobian: Linear, b: Tensor, terms: int = 100) -> Decay:
+    """The norms of (Jᵀ)ᵏ b, and of the errors of the partial sums, which are (Jᵀ)ᴷ⁺¹ z for (I − Jᵀ) z = b.
+
+    Proposition 3 bounds the error by ‖J‖ᴷ⁺¹, which says nothing where ‖J‖ > 1; this is the error itself. The slowest
+    problem of a batch decides. At most 2·terms products and one solve.
+    """
+    solved = Auto(max_steps=200).solve(jacobian, b)
+    powers = _powers(jacobian, b, terms)
+    usable = all(status is Status.CONVERGED for status in solved.status)
+    errors = _powers(jacobian, solved.z, terms)[1:] if usable else ()
+    worst = next((status for status in solved.status if status is not Status.CONVERGED), Status.CONVERGED)
+    return Decay(powers, errors, worst)
+
+
+def _powers(jacobian: Linear, v: Tensor, terms: int) -> tuple[float, ...]:
+    """‖(Jᵀ)ᵏ v‖ / ‖v‖, the largest of all rows, until nothing is left or it grows beyond reason."""
+    sizes = norms(v)
+    trace = [1.0]
+    for _ in range(terms):
+        v = jacobian.vjp(v)
+        trace.append(max(n / s if s else 0.0 for n, s in zip(norms(v), sizes, strict=True)))
+        if not 1e-12 < trace[-1] < 1e12:
+            break
+    return tuple(trace)

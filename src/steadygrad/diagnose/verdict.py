@@ -1,0 +1,198 @@
+"""From numbers to words: what a diagnosis finds, the worst first, each with its advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from steadygrad.diagnose.diagnosis import Diagnosis, Finding
+
+SINGULAR = 1e-6
+"""σ_min(I − J) relative to max(1, ‖J‖) below which I − J counts as singular: nothing survives in float32."""
+FRAGILE = 1e-2
+"""σ_min(I − J) below which small changes of J change the gradient much."""
+SLOW = 100
+"""Neumann terms for 1e-3 beyond which another solver is the better advice."""
+
+
+def findings(d: Diagnosis, rtol: float) -> tuple[Finding, ...]:
+    """All findings, fatal ones first; where none is fatal and nothing needs repair, the first says that all is well."""
+    found = [finding for check in (_state, _function, _operator, _parameters, _remarks) for finding in check(d, rtol)]
+    order = ["fatal", "repair", "note"]
+    found.sort(key=lambda finding: order.index(finding.severity))
+    if not found or found[0].severity == "note":
+        found.insert(0, _well(d))
+    return tuple(found)
+
+
+def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+    if d.motion.kind == "nonfinite":
+        yield Finding(
+            "nonfinite", "fatal",
+            "F returns inf or NaN at this state: it has no gradient, and nothing else was measured.",
+            "Check the state, the inputs and the parameters; torch.autograd.detect_anomaly() names the operation.",
+        )  # fmt: skip
+        return
+    if d.motion.kind == "approaching" and d.distance <= 100 * rtol:
+        yield Finding("nearly steady", "repair", f"This state is close to steady, not more. {_moves(d)}", _rest(d))
+    elif d.motion.kind != "steady":
+        yield Finding("not steady", "fatal", f"This is not a steady state: the gradient means nothing. {_moves(d)}", _rest(d))
+    elif d.distance > 100 * rtol:
+        yield Finding(
+            "slow", "fatal",
+            "This is not a steady state: the gradient means nothing. The residual is only "
+            f"{d.relative_residual:.1e}, but that is "
+            f"because F moves slowly: the steady state is {d.distance:.2g} of ‖h‖ away.",
+            "Ask for a smaller rtol, take more steps, or use forward=sg.Anderson() or sg.Newton(), which do not creep.",
+        )  # fmt: skip
+
+
+def _moves(d: Diagnosis) -> str:
+    some = f"{d.motion.moving} of {d.problems} problems move" if d.problems > 1 else "It moves"
+    how = {
+        "approaching": f"on its way to one that is about {d.motion.steps_left:.0f} steps off",
+        "cycle": f"round a cycle of period {d.motion.period}",
+        "drifting": "and does not come to rest",
+        "growing": "and the updates grow",
+    }[d.motion.kind]
+    return f"{some} by {_percent(d.relative_residual)} a step, {how}."
+
+
+def _rest(d: Diagnosis) -> str:
+    return {
+        "approaching": f"Take at least {max(1, math.ceil(d.motion.steps_left))} more steps (max_steps), or "
+        "forward=sg.Anderson().",
+        "cycle": (
+            "Add damping, sg.Picard(damping=0.5), or forward=sg.Anderson(); the point inside the cycle is a "
+            "steady state too, but F "
+            "does not go there. In training add sg.penalty.spectral or sg.penalty.frobenius."
+        ),
+        "drifting": (
+            "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
+            "add sg.penalty.spectral, "
+            "sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient=\"bptt\" or \"tbptt\"."
+        ),
+        "growing": "Shrink the weights of F (spectral normalisation, sg.penalty.spectral), add damping, or start closer.",
+    }[d.motion.kind]  # fmt: skip
+
+
+def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+    if d.derivative is not None and d.derivative.wrong:
+        yield Finding(
+            "wrong derivative", "fatal",
+            "The derivative that autograd sees is not that of F: one product Jv differs from a finite difference by "
+            f"{_percent(d.derivative.mismatch)}. The gradient is wrong, however good its certificate.",
+            "Look for detach(), no_grad(), .data, numpy, or a collective without a derivative on the way from h to F(h).",
+        )  # fmt: skip
+    elif d.derivative is not None and d.derivative.unsettled:
+        yield Finding(
+            "not differentiable", "fatal",
+            f"F is not differentiable here: a finite difference changes by {_percent(d.derivative.uncertainty)} "
+            "with its step size.",
+            "Replace jumps (round, sign, argmax, comparisons) by smooth functions, or use float64 if the state "
+            "is near its rounding.",
+        )  # fmt: skip
+    if d.uncontrolled > 0:
+        yield Finding(
+            "random", "fatal",
+            f"F is random: two calls at one state differ by {_percent(d.randomness)}, even with torch's random draws repeated. "
+            "There is no steady state.",
+            "Draw the noise before the solve and pass it to F as an argument.",
+        )  # fmt: skip
+    elif d.randomness > 0:
+        yield Finding(
+            "random", "repair",
+            f"F is random: two calls at one state differ by {_percent(d.randomness)}. Within one solve "
+            "steadygrad repeats the draws, so "
+            "the steady state belongs to one draw; this diagnosis is of another than your solve was.",
+            "Call .eval() to diagnose, or draw one mask before the solve and pass it to F as an argument.",
+        )  # fmt: skip
+
+
+def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+    scale = max(1.0, d.norm) if not math.isnan(d.norm) else 1.0
+    if d.min_singular_value <= SINGULAR * scale:
+        yield Finding(
+            "singular", "fatal",
+            f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its "
+            "gradient is not defined.",
+            "F lets some direction of the state stay as it is: give it a leak (h ← 0.9 h + …), fix that direction, or add "
+            "sg.penalty.lanczos or sg.penalty.gershgorin to the loss.",
+        )  # fmt: skip
+    elif d.min_singular_value <= FRAGILE:
+        yield Finding(
+            "fragile", "repair",
+            f"I − J is nearly singular (σ_min = {d.min_singular_value:.1e}): the gradient may be amplified "
+            f"{1 / d.min_singular_value:.0f} times, and errors with it.",
+            "Use gradient=\"auto\" or \"lsqr\", check the certificate's error_estimate, and add sg.penalty.lanczos to the loss.",
+        )  # fmt: skip
+    if d.spectral_radius >= 1:
+        yield Finding(
+            "expansive", "repair",
+            f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a "
+            "finite, meaningless gradient. "
+            "F does not settle here by itself.",
+            "Use gradient=\"auto\", \"gmres\" or \"cg-rbp\", which need only that I − J is invertible; to bring "
+            "ρ below 1 in training add "
+            "sg.penalty.spectral, sg.penalty.frobenius or sg.penalty.column_l1.",
+        )  # fmt: skip
+
+
+def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+    degenerate = [name for name, found in d.parameters.items() if found.kind == "degenerate"]
+    unused = [name for name, found in d.parameters.items() if found.kind == "unused"]
+    if degenerate:
+        yield Finding(
+            "degenerate", "repair",
+            f"The steady state does not depend on {_listed(degenerate)}: ∂F/∂θ = 0 there, so the implicit "
+            "gradient is zero whatever the loss.",
+            "That is a property of the problem (as for the learning rate and momentum of SGD at the end of "
+            "training), not a sign that "
+            "the value is best. Differentiate the trajectory instead (gradient=\"bptt\", or forward mode over "
+            "the steps), or tune "
+            "something that moves the steady state, such as weight decay.",
+        )  # fmt: skip
+    if unused:
+        yield Finding("unused", "repair", f"F does not use {_listed(unused)}.", "Check what F closes over.")
+
+
+def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+    if d.norm == 0 and not (d.derivative is not None and d.derivative.wrong):
+        yield Finding("constant", "note", "F does not depend on h (J = 0): one application of F is the steady state.",
+                      'gradient="one-step" is exact; if F should depend on h, look for a detach().')  # fmt: skip
+    if d.norm > 1 > d.spectral_radius:
+        yield Finding(
+            "non-normal", "note",
+            f"J is not a contraction in norm (‖J‖ = {d.norm:.2g}), so the bound of Proposition 3 says nothing; "
+            "the series converges all the "
+            "same, since ρ(J) < 1.",
+            "",
+        )  # fmt: skip
+    others = [start for start in d.starts if start.outcome == "other"]
+    if others:
+        yield Finding(
+            "several", "note",
+            f"Other starts ({_listed([start.name for start in others])}) end in another steady state: the "
+            "value, and its gradient, depend on h0.",
+            "Keep h0 fixed, or make it part of what you report.",
+        )  # fmt: skip
+
+
+def _well(d: Diagnosis) -> Finding:
+    K = d.steps_for(1e-3)
+    if math.isnan(d.spectral_radius):
+        return Finding("sound", "note", "No objection found, though ρ(J) could not be measured.", 'gradient="auto" adapts to J.')
+    text = f"The assumptions hold: a steady state, I − J invertible, and ρ(J) = {d.spectral_radius:.2g}, so the series converges."
+    if K is None or K > SLOW:
+        return Finding("sound", "note", text, 'The series is slow here: use gradient="auto" or "gmres".')
+    return Finding("sound", "note", text, f'gradient="auto", or Implicit(Neumann(steps={K})) for a gradient within 1e-3.')
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"
+
+
+def _listed(names: list[str]) -> str:
+    shown = names[:6]
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(shown) + more
