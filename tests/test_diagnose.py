@@ -7,10 +7,10 @@ import warnings
 
 import pytest
 import torch
-from problems import Affine, matrix, tanh_problem
 from torch import nn
 
 import steadygrad as sg
+from problems import Affine, matrix, tanh_problem
 from steadygrad.diagnose.checks import named_parameters
 
 F64 = torch.float64
@@ -373,7 +373,7 @@ def test_one_element():
 
 
 @pytest.mark.parametrize("constant", [lambda h: 0 * h + 1, lambda h: torch.ones(4)], ids=["multiplied by 0", "no path"])
-def test_J_is_zero(constant):
+def test_zero_jacobian(constant):
     diagnosis = sg.diagnose(constant, torch.ones(4))
     assert diagnosis.spectral_radius == 0
     assert diagnosis.norm == 0
@@ -381,7 +381,7 @@ def test_J_is_zero(constant):
     assert diagnosis.trustworthy
 
 
-def test_J_is_the_identity():
+def test_identity_jacobian():
     diagnosis = sg.diagnose(lambda h: h.clone(), torch.ones(4))
     assert diagnosis.spectral_radius == pytest.approx(1)
     assert "singular" in kinds(diagnosis)

@@ -4,6 +4,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import torch
+
+import steadygrad as sg
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -25,3 +29,21 @@ def test_demo_trains_with_every_method():
     for method in demo.METHODS:
         row = demo.train(method, steps=2)
         assert row["method"] == method
+
+
+def test_why_wrong_breaks_and_repairs():
+    example = load("why_wrong")
+    torch.manual_seed(0)
+    network = example.Network(inputs=8, hidden=32, gain=2.5).double()
+    x, target = torch.randn(4, 8, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+
+    def diagnosis():
+        return sg.diagnose(network.update, network.state(x, "bptt").detach(), x, batch_dims=1)
+
+    assert not diagnosis().trustworthy
+    assert min(example.gradient_errors(network, x, target).values()) > 0.5
+    example.repair(network, x)
+    assert diagnosis().trustworthy
+    errors = example.gradient_errors(network, x, target)
+    assert errors["auto"] < 1e-5
+    assert errors["Neumann-RBP, K = 20"] < 1e-2

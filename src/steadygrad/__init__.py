@@ -1,5 +1,6 @@
 """Gradients at steady states: h* = F(h*), differentiated without unrolling, with a certificate."""
 
+from steadygrad import penalty
 from steadygrad.api import steady_state
 from steadygrad.diagnose import Diagnosis, diagnose
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
@@ -41,6 +42,7 @@ __all__ = [
     "SteadyStateWarning",
     "diagnose",
     "minimum",
+    "penalty",
     "root",
     "steady_state",
 ]

@@ -52,8 +52,8 @@ def _moves(d: Diagnosis) -> str:
     how = {
         "approaching": f"on its way to one that is about {d.motion.steps_left:.0f} steps off",
         "cycle": f"round a cycle of period {d.motion.period}",
-        "drifting": "and does not come to rest",
-        "growing": "and the updates grow",
+        "drifting": "without coming to rest",
+        "growing": "and ever faster",
     }[d.motion.kind]
     return f"{some} by {_percent(d.relative_residual)} a step, {how}."
 

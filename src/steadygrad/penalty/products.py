@@ -1,0 +1,164 @@
+"""Products with J and its transpose that can themselves be differentiated, on flat states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.method import check_count
+from steadygrad.solution import SteadyStateError
+from steadygrad.state import Layout, State, leaves_of
+from steadygrad.update import REENTRANT, Update, needs_gradient
+
+
+class Products:
+    """J at one state: `vjp(v)` is Jᵀv, `jvp(v)` is Jv, with their graph back to the parameters, the args, h and v.
+
+    One call of F, so random draws in it (dropout) are fixed. Jv transposes the graph of Jᵀu, which works wherever double
+    backward does (torch.func.jvp fails through sparse products). The first time a graph is asked for, both are compared by
+    ⟨u, Jv⟩ = ⟨Jᵀu, v⟩: a backward that records no graph (once_differentiable, numpy) would otherwise leave a part of the
+    gradient out and say nothing.
+    """
+
+    def __init__(self, update: Callable[..., Any], h: State, args: tuple[Any, ...], batch_dims: int) -> None:
+        _refuse_modes()
+        if not callable(update):
+            raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+        check_count("batch_dims", batch_dims, least=0)
+        self.layout = Layout.of(h, batch_dims)
+        self.problems, self.size = self.layout.problems, sum(self.layout.sizes)
+        flat = self.layout.flatten(leaves_of(h))
+        wanted = torch.is_grad_enabled()
+        through_h = wanted and flat.requires_grad
+        if not through_h:
+            flat = flat.detach().clone().requires_grad_()
+            flat.register_post_accumulate_grad_hook(_drop_grad)
+        with torch.enable_grad():
+            self.h = flat.clone(memory_format=torch.contiguous_format)  # no leaf: Update sees it if F changes it in place
+            self.image = Update(update, args, self.layout, probe=False)(self.h)
+        _refuse_nonfinite_image(self.h, self.image)
+        self.graph = wanted and (through_h or needs_gradient([self.image], besides=[flat]))
+        """Whether anything behind J requires a gradient; else products carry no graph."""
+        self._probe: tuple[Tensor, Tensor | None] | None = None
+
+    def vjp(self, v: Tensor, graph: bool = True) -> Tensor:
+        """Jᵀ v."""
+        if graph and self.graph and self._probe is None and not v.requires_grad:
+            pulled = self._transpose(v)[1]  # checks, and spares a product
+        else:
+            pulled = self._grad(self.image, self.h, v, graph and self.graph)
+        return torch.zeros_like(self.h) if pulled is None else pulled
+
+    def jvp(self, v: Tensor, graph: bool = True) -> Tensor:
+        """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
+        u, pulled = self._probe or self._transpose()
+        pushed = None if pulled is None else self._grad(pulled, u, v, graph and self.graph)
+        return torch.zeros_like(self.h) if pushed is None else pushed
+
+    def dense(self) -> Tensor:
+        """J as matrices (problems, size, size): a VJP a row."""
+        if self.graph and self._probe is None:
+            self._transpose()
+        units = torch.eye(self.size, dtype=self.h.dtype, device=self.h.device)
+        return torch.stack([self.vjp(e.expand_as(self.h)) for e in units], dim=1)
+
+    def signs(self, generator: torch.Generator) -> Tensor:
+        """A random ±1 in each place."""
+        bits = torch.randint(2, self.h.shape, generator=generator)  # on the CPU: the same on every device
+        return (2 * bits - 1).to(self.h)
+
+    def direction(self, generator: torch.Generator) -> Tensor:
+        """A random direction of length 1 for each problem."""
+        drawn = torch.randn(self.h.shape, generator=generator, dtype=torch.float64)
+        return (drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)).to(self.h)
+
+    def _transpose(self, u: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """u and the graph of Jᵀu, of which jvp takes the derivative by u."""
+        generator = torch.Generator().manual_seed(0)
+        u = (self.direction(generator) if u is None else u).detach().clone().requires_grad_()
+        u.register_post_accumulate_grad_hook(_drop_grad)
+        pulled = self._grad(self.image, self.h, u, True)
+        if pulled is not None:
+            v = self.direction(generator)
+            pushed = self._grad(pulled, u, v, False)
+            _check_adjoint(u.detach() * (0 if pushed is None else pushed), pulled.detach() * v)
+        self._probe = u, pulled
+        return self._probe
+
+    def _grad(self, output: Tensor, source: Tensor, v: Tensor, graph: bool) -> Tensor | None:
+        if not output.requires_grad:
+            return None
+        try:
+            return torch.autograd.grad(output, source, v, retain_graph=True, create_graph=graph, allow_unused=True)[0]
+        except RuntimeError as error:
+            raise _explained(error) from error
+
+
+def generator_of(seed: int) -> torch.Generator:
+    check_count("seed", seed, least=0)
+    return torch.Generator().manual_seed(seed)
+
+
+def mean_of(values: Tensor) -> Tensor:
+    """The mean of one number a problem; inf and NaN are an error."""
+    refuse_nonfinite(values)
+    return values.mean()
+
+
+def refuse_nonfinite(values: Tensor) -> None:
+    bad = len(values) - int(values.detach().reshape(len(values), -1).isfinite().all(dim=1).sum())
+    if bad:
+        raise SteadyStateError(
+            f"the penalty is inf or NaN in {bad} of {len(values)} problems although F(h) is finite: J holds inf or NaN, or is so "
+            f"large that {values.dtype} overflows. Look in F for a square root or norm at 0, a division by 0 behind "
+            "torch.where, or an exploding gain."
+        )
+
+
+def _check_adjoint(left: Tensor, right: Tensor) -> None:
+    """Raise where ⟨u, Jv⟩ and ⟨Jᵀu, v⟩, given as their terms, differ by more than rounding."""
+    rounding = torch.finfo(left.dtype).eps ** 0.5 * (left.abs().sum() + right.abs().sum())
+    if (left.sum() - right.sum()).abs() > rounding:
+        raise SteadyStateError(_NO_SECOND.format("the backward of one records no graph, or is not the derivative"))
+
+
+def _refuse_modes() -> None:
+    if torch.is_inference_mode_enabled():
+        raise SteadyStateError("a penalty needs derivatives, which torch.inference_mode() rules out; use torch.no_grad().")
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        raise SteadyStateError(
+            "a penalty cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it and "
+            "batch_dims for batches. (Inside F they are fine.)"
+        )
+
+
+def _refuse_nonfinite_image(h: Tensor, image: Tensor) -> None:
+    if not h.detach().isfinite().all():
+        raise SteadyStateError("h holds inf or NaN: there is no J at it. Did the solve that gave h converge?")
+    if not image.detach().isfinite().all():
+        raise SteadyStateError("update returned inf or NaN at h, which is finite. Check the inputs and the parameters.")
+
+
+def _drop_grad(leaf: Tensor) -> None:
+    # backward() accumulates into every leaf it meets; nobody reads this one, and under create_graph it would be a cycle.
+    leaf.grad = None
+
+
+def _explained(error: RuntimeError) -> RuntimeError:
+    message = str(error)
+    if "use_reentrant" in message or "Checkpointing is not compatible" in message:
+        return SteadyStateError(REENTRANT)
+    known = ("not implemented", "double backward", "once_differentiable", "differentiate twice")
+    if any(part in message for part in known):
+        return SteadyStateError(_NO_SECOND.format(message.splitlines()[0]))
+    return error
+
+
+_NO_SECOND = (
+    "F has an operation without a second derivative ({}), so the gradient of a penalty on J would lack a part. Write that "
+    "operation in differentiable torch. For the value alone call under torch.no_grad(): frobenius, and column_l1 and "
+    "gershgorin in their exact form, then need first derivatives only."
+)
