@@ -205,9 +205,15 @@ class TestGradients:
         W, x, h = seeded_normal(5, 5).requires_grad_(), seeded_normal(5), seeded_normal(5)
         J = Products(lambda h: nonlinear(W, x, h), h, (), 0)
         (J.vjp(J.jvp(torch.ones(1, 5, dtype=torch.float64)))).sum().backward()
+        private = J.h.grad_fn.next_functions[0][0].variable
         assert W.grad is not None
+        assert private is not h
+        assert private.grad is None
         assert J._probe[0].grad is None
-        assert h.grad is None
+
+    @EVERY
+    def test_nothing_that_needs_a_gradient(self, call):
+        assert not call(torch.tanh, torch.ones(3)).requires_grad
 
 
 def z_scores(draws, truth):

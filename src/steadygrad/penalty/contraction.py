@@ -106,8 +106,8 @@ def spectral(update: Callable[..., State], h: State, *args: Any, steps: int = 20
     σ_max(J) < 1 suffices for ρ(J) < 1 and makes F a contraction at h in the Euclidean norm; it is not necessary. The steps
     run without a graph and only the last product is differentiated: with u and v held fixed, the gradient is that of σ_max
     where v has converged. The value is a lower bound at any `steps`; its relative error falls like (σ₂/σ₁)^(4 steps). At
-    J = 0, where there is no gradient, it is 0; where σ₁ = σ₂ it is a subgradient. 2·steps + 3 products, one with a graph. To
-    push σ below a bound and no further: `torch.relu(penalty.spectral(update, h) - 0.95)`.
+    J = 0, where there is no gradient, it is 0; where σ₁ = σ₂ it is a subgradient; second derivatives are not exact. 2·steps + 3
+    products, one with a graph. To push σ below a bound and no further: `torch.relu(penalty.spectral(update, h) - 0.95)`.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Yoshida, Miyato 2017, "Spectral norm regularization".

@@ -74,7 +74,8 @@ def lanczos(
     steps, with the graph of all of them in memory. `through=False` runs them without a graph and differentiates ‖(I − J)u‖²
     for the Ritz vector u held fixed: the same value, the same gradient once u has converged, −uᵀ(dA)u, far cheaper, and more
     accurate in float32, where rounding in the steps can spoil the gradient through them if the start hardly holds u.
-    2·steps + 3 products, all of them or the last with a graph.
+    2·steps + 3 products, all of them or the last with a graph. The Ritz vector's coefficients are held fixed, so that second
+    derivatives of this penalty are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Liao et al. 2018, appendix, "Differentiating Through Lanczos".

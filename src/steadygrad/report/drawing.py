@@ -1,0 +1,34 @@
+"""A figure as SVG and PDF, the same bytes each time."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+
+from steadygrad.report import style
+from steadygrad.report.section import Figure
+
+
+@dataclass(frozen=True)
+class Drawn:
+    svg: bytes
+    pdf: bytes
+    width: int
+    height: int
+
+    @property
+    def uri(self) -> str:
+        """The SVG as an address. An image of its own, so that ids of clip paths and glyphs cannot clash between figures."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
+
+
+def draw(figure: Figure) -> Drawn:
+    """Draw in our style, without dates in the files; width and height are CSS pixels."""
+    with style.use():
+        picture = figure.draw()
+        svg, pdf = io.BytesIO(), io.BytesIO()
+        picture.savefig(svg, format="svg", metadata={"Date": None})
+        picture.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+        width, height = picture.get_size_inches()
+    return Drawn(svg.getvalue(), pdf.getvalue(), round(96 * float(width)), round(96 * float(height)))

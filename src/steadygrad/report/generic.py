@@ -1,0 +1,84 @@
+"""The section of an experiment that nobody wrote one for: its trials and their numbers, as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from steadygrad.records import Record
+from steadygrad.report.section import Section, Table
+from steadygrad.report.text import number, plural
+
+MOST_ROWS = 200
+
+
+def section(records: Sequence[Record]) -> Section:
+    """A row a trial: what differs between the configs, then every result that is one number or word."""
+    name = records[0].experiment
+    varied, fixed = split([record.config for record in records])
+    trials = table(sorted((record for record in records if record.done), key=order), varied)
+    return Section(
+        name=name,
+        title=name,
+        about="This version of steadygrad has no section for this experiment; here are its records as they stand.",
+        claims=(),
+        blocks=(trials,) if trials.rows else ("No trial has a result.",),
+        settings=settings(fixed),
+        command=f"steadygrad run {name}",
+    )
+
+
+def table(done: Sequence[Record], varied: Sequence[str]) -> Table:
+    results = [record.result or {} for record in done]
+    shown = [key for key in keys(results) if any(is_scalar(result.get(key)) for result in results)]
+    hidden = [key for key in keys(results) if key not in shown]
+    rows = tuple(
+        tuple(cell(record.config.get(key)) for key in varied) + tuple(cell(result.get(key)) for key in shown)
+        for record, result in zip(done, results, strict=True)
+    )
+    notes: list[str] = []
+    if hidden:
+        notes.append(f"Not shown, since more than one number each: {', '.join(hidden)}.")
+    if len(rows) > MOST_ROWS:
+        notes.append(f"The first {MOST_ROWS} of {plural(len(rows), 'trial')}.")
+    head = (*varied, *(f"{key} (result)" if key in varied else key for key in shown))
+    return Table("The trials and their results.", head, rows[:MOST_ROWS], note=" ".join(notes))
+
+
+def settings(entries: dict[str, Any]) -> Table:
+    """Names and values, for `Section.settings`."""
+    rows = tuple((key, cell(value)) for key, value in entries.items())
+    return Table("Settings that all trials share.", ("setting", "value"), rows)
+
+
+def split(configs: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, Any]]:
+    """The names of the fields that differ between the configs, and the fields that do not, with their values."""
+    varied: list[str] = []
+    fixed: dict[str, Any] = {}
+    for key in keys(configs):
+        values = {json.dumps(config[key], sort_keys=True) if key in config else None for config in configs}
+        if len(values) == 1:
+            fixed[key] = configs[0][key]
+        else:
+            varied.append(key)
+    return varied, fixed
+
+
+def keys(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """All keys in the order in which they come first."""
+    return list(dict.fromkeys(key for entry in entries for key in entry))
+
+
+def order(record: Record) -> list[tuple[int, float, str]]:
+    """Sorts trials by their configs: numbers by size, everything else by its text."""
+    values = record.config.values()
+    return [(0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value)) for value in values]
+
+
+def is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
+
+
+def cell(value: Any) -> str:
+    return number(value) if value is None or is_scalar(value) else f"({type(value).__name__} of {len(value)})"

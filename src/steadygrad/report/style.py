@@ -1,0 +1,117 @@
+"""One look for all figures: a colour, a line and a marker a method, told apart in grey and by colour-blind eyes too.
+
+Colours: Okabe and Ito 2008, without the yellow, which is lost on white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+
+Dashes = str | tuple[int, tuple[float, ...]]
+WIDTH = 7.0  # inches of a figure that takes the whole column
+RC: dict[str, Any] = {
+    "figure.figsize": (WIDTH, 3.0),
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
+    "font.size": 9,
+    "mathtext.fontset": "dejavusans",
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelsize": 9,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.handlelength": 2.8,
+    "image.cmap": "gray_r",
+    "image.interpolation": "nearest",
+    "svg.hashsalt": "steadygrad",  # the same records give the same bytes
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    label: str
+    colour: str
+    line: Dashes
+    marker: str
+    width: float = 1.5
+
+
+METHODS: dict[str, Look] = {
+    "bptt": Look("BPTT", "#000000", "-", "o", 2.6),  # the reference: broad and below, so that what covers it leaves a rim
+    "tbptt": Look("TBPTT", "#E69F00", (0, (5, 2)), "s"),
+    "artbp-uniform": Look("ARTBP, uniform", "#8C8C8C", (0, (3, 1.5)), "<"),
+    "artbp-poisson": Look("ARTBP, Poisson", "#6B4C9A", (0, (6, 1.5, 1, 1.5, 1, 1.5)), ">"),
+    "rbp": Look("RBP", "#D55E00", (0, (1.2, 1.4)), "^"),
+    "rbp-zeros": Look("RBP, z₀ = 0", "#CC79A7", (0, (4, 1.5, 1, 1.5)), "v"),
+    "cg-rbp": Look("CG-RBP", "#009E73", (0, (7, 2)), "D"),
+    "neumann-rbp": Look("Neumann-RBP", "#0072B2", "-", "P"),
+    "auto": Look("auto", "#56B4E9", (0, (2.5, 1.2)), "X"),
+    "baseline": Look("Baseline", "#5A5A5A", (0, (1, 2.5)), "*"),
+}
+OTHER = Look("", "#7A5230", (0, (4, 1, 1, 1)), "h")
+
+
+def use() -> AbstractContextManager[None]:
+    """`with use(): ...` draws in this style. The page does it around every `draw`."""
+    return mpl.rc_context(cast(Any, RC))  # matplotlib annotates the keys as a list of literals
+
+
+def look(method: str) -> Look:
+    """How a method is drawn; one that we do not know is brown and goes by its own name."""
+    return METHODS.get(method) or Look(method, OTHER.colour, OTHER.line, OTHER.marker)
+
+
+def ordered(methods: Sequence[str]) -> list[str]:
+    """The methods without repetition, in the order of every legend and table of ours; unknown ones last."""
+    known = list(METHODS)
+    return sorted(set(methods), key=lambda method: (known.index(method) if method in known else len(known), method))
+
+
+def curve(
+    axes: Axes, method: str, x: Sequence[float], y: Sequence[float], band: tuple[Sequence[float], Sequence[float]] | None = None
+) -> None:
+    """Draw y over x as this method's line, with a band from low to high; some eight markers, staggered so that none hides."""
+    shown, known = look(method), list(METHODS)
+    place = known.index(method) if method in known else len(known)
+    step = max(1, len(x) // 8)
+    axes.plot(
+        x,
+        y,
+        label=shown.label,
+        color=shown.colour,
+        linestyle=shown.line,
+        linewidth=shown.width,
+        marker=shown.marker,
+        markevery=(place * step // (len(known) + 1), step),
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        zorder=2 + 0.05 * place,
+    )
+    if band is not None:
+        axes.fill_between(x, band[0], band[1], color=shown.colour, alpha=0.15, linewidth=0)

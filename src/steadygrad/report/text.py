@@ -1,0 +1,79 @@
+"""Numbers and times as a reader wants them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+
+def number(value: Any) -> str:
+    """Four significant digits; thousands grouped; NaN and infinities named; everything that is no number as it is.
+
+    >>> number(0.123456), number(12345), number(1.5e-7), number(True), number(float("nan"))
+    ('0.1235', '12,345', '1.5e-07', 'yes', 'NaN')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value.is_integer() and abs(value) < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.995), percent(1)
+    ('99.5 %', '100 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.42), duration(75), duration(3700)
+    ('0.4 s', '1 min 15 s', '1 h 2 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+
+
+def plural(count: int, word: str) -> str:
+    """
+    >>> plural(1, "trial"), plural(2012, "trial"), plural(0, "trial")
+    ('1 trial', '2,012 trials', 'no trials')
+    """
+    return f"{f'{count:,}' if count else 'no'} {word}{'' if count == 1 else 's'}"
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell belongs into a column of numbers: "12,345", "46.63 ± 8.3", "99 %", "1.5e-07", "3.1 s", "3 of 4", "–".
+
+    >>> is_number("46.63 ± 8.3"), is_number("RBP")
+    (True, False)
+    """
+    digits = r"[+−-]?\d[\d,]*(\.\d+)?(e[+−-]?\d+)?"
+    return bool(re.fullmatch(rf"[<>≈~≤≥]? ?{digits}( ?(±|of|/) ?{digits})?( ?(%|s|ms|min|MB|kB|GB|×))?|–|NaN|−?∞|", cell.strip()))
+
+
+def tied(text: str) -> str:
+    """The text with every number tied to its unit, so that no line breaks between them.
+
+    >>> tied("1 % of K = 20 steps")
+    '1\\xa0% of K\\xa0=\\xa020 steps'
+    """
+    return re.sub(r" (?==)|(?<==) | (?=±)|(?<=±) |(?<=\d) (?=(?:%|s|ms|min|h|MB|kB|GB)(?!\w))", "\u00a0", text)
