@@ -11,7 +11,7 @@ help:  ## Show this list
 # Reinstalled whenever the dependencies change; the package itself is editable.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,experiments]'
 	touch $@
 
 demo: $(VENV)/.ready  ## Train a small equilibrium network with every method and print a table

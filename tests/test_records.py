@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadygrad import records
-from steadygrad.environment import environment
+from steadygrad.engine.environment import environment
 from steadygrad.records import Record, dumps, loads, read, trial_id, write
 
 RECORD = Record(

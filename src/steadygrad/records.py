@@ -16,7 +16,7 @@ from typing import Any, cast
 SCHEMA = 1
 FIELDS = ("schema", "experiment", "config", "result", "error", "measured", "environment")
 NONFINITE = "$float"  # JSON has no NaN: {"$float": "nan"} stands for it, likewise "inf" and "-inf"
-CLAIMS = ".claims"  # in which the engine marks what is running; see claims.py
+CLAIMS = ".claims"  # in which the engine marks what is running; see engine/claims.py
 UNFINISHED = ".part"
 
 

@@ -1,0 +1,8 @@
+"""The paper's experiments, by name, in the order in which `steadygrad run all` runs them."""
+
+from __future__ import annotations
+
+from steadygrad.experiments.experiment import Experiment
+from steadygrad.experiments.hopfield import HOPFIELD
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (HOPFIELD,)}

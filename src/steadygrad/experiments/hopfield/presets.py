@@ -1,0 +1,63 @@
+"""Which trials make the experiment: quick ones, those of the published report, and the paper's own counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from steadygrad.experiments.experiment import Preset
+from steadygrad.experiments.hopfield.experiment import HopfieldConfig
+from steadygrad.experiments.hopfield.training import Method
+
+CORRECTED = HopfieldConfig()
+PUBLISHED = HopfieldConfig(
+    mode="as-published", passes=1000, batch=1, slope=0.5, scale=1e-3, rate=1e-3, warmup=0, decays=False, rtol=0.0
+)
+"""The settings of the paper and its released code."""
+SMALL = {"side": 14, "hidden": 256}
+"""A network of 196/256/196 neurons instead of 784/1024/784."""
+TRUNCATED: tuple[Method, ...] = ("neumann-rbp", "cg-rbp", "rbp", "rbp-zeros", "tbptt")
+"""The methods that have a K."""
+WHOLE: tuple[Method, ...] = ("bptt", "auto")
+
+
+def methods(config: HopfieldConfig, steps: tuple[int, ...] = (20, 10, 30)) -> Iterator[HopfieldConfig]:
+    """The config with every method and every K."""
+    for method in WHOLE:
+        yield replace(config, method=method)
+    for count in steps:
+        for method in TRUNCATED:
+            yield replace(config, method=method, steps=count)
+
+
+def smoke() -> Preset:
+    corrected = replace(CORRECTED, rate=4e-3, passes=80, **SMALL)
+    published = replace(PUBLISHED, passes=4, validate_every=1, **SMALL)
+    trials = (*methods(corrected, steps=(20,)), *methods(published, steps=(20,)))
+    return Preset(trials, 0.5, "A network of 196/256/196 neurons, one seed: shows that everything runs.")
+
+
+def standard() -> Preset:
+    trials: list[HopfieldConfig] = []
+    for seed in range(6):
+        trials += methods(replace(CORRECTED, seed=seed))
+        if seed < 3:
+            trials += methods(replace(PUBLISHED, seed=seed, passes=30, validate_every=5))
+        if seed == 0:  # do more passes help what is as published?
+            trials.append(replace(PUBLISHED, passes=300))
+            trials += [replace(PUBLISHED, method=method, **SMALL) for method in ("neumann-rbp", "bptt")]
+    about = (
+        "The paper's network, corrected with 6 seeds, as published with 3 seeds and 30 passes instead of 100 and 1,000; "
+        "besides one trial of 300 passes, and 1,000 passes of a network of 196/256/196 neurons."
+    )
+    return Preset(tuple(trials), 45, about)
+
+
+def paper() -> Preset:
+    trials: list[HopfieldConfig] = []
+    for seed in range(100):
+        trials += [*methods(replace(PUBLISHED, seed=seed)), *methods(replace(CORRECTED, seed=seed))]
+    return Preset(tuple(trials), 15_000, "The paper's counts: 100 seeds, 1,000 passes; the corrected mode with as many seeds.")
+
+
+PRESETS = {"smoke": smoke(), "standard": standard(), "paper": paper()}
