@@ -74,14 +74,14 @@ class Equilibrium(nn.Module):
         """The checks made so far, with `diagnose_every`."""
         if self._history is None:
             raise SteadyStateError("this layer keeps no history; build it with Equilibrium(..., diagnose_every=100).")
-        self._history.complete(self.solution)
+        self._history.complete()
         return self._history
 
     def forward(self, x: Any, h0: State | None = None) -> State:
         """The steady state for x, from h0 if given."""
         start = self._start(x) if h0 is None else h0
         if self._history is not None:
-            self._history.complete(self.solution)
+            self._history.complete()
             self._history.warn(self.on_failure)
         solution = steady_state(
             self._update,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,9 @@ from torch import Tensor
 from steadygrad.diagnose.checks import Parameters, compare_derivative, dependence_on, difference_of_two_calls
 from steadygrad.diagnose.decay import observe
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
-from steadygrad.diagnose.motion import follow, other_starts
+from steadygrad.diagnose.motion import follow, norms, other_starts
 from steadygrad.diagnose.spectrum import largest_singular_value, smallest_singular_value, spectrum
 from steadygrad.diagnose.verdict import findings
-from steadygrad.fixedpoint.solver import norms
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Auto
 from steadygrad.method import check_count
@@ -41,7 +41,8 @@ def diagnose(
 
     It assumes that h = F(h) is steady, that F is smooth and deterministic and autograd sees all of it, and that I − J is
     invertible (for the Neumann series also ρ(J) < 1). Everything is measured by calls of F and products with J and Jᵀ, some
-    hundred of each, never by a dense J; memory is some 80 states. torch's random state is left as it was.
+    hundred of each, never by a dense J; memory is some 80 states (150 for small ones). torch's random state is left as it was;
+    buffers that F changes (BatchNorm in training mode) are not: call .eval() first.
 
     `h` is a state such as `solution.value`; `batch_dims` as in `steady_state`. `cotangent`, ∂loss/∂h in the structure of h,
     is what the decay of the series is observed for (a random one by default). `parameters` (a module, a dict or a list of
@@ -55,7 +56,7 @@ def diagnose(
     >>> diagnosis.trustworthy, diagnosis.motion.kind
     (True, 'steady')
     >>> print(diagnosis.verdict)
-    The assumptions hold: a steady state, I − J invertible, and ρ(J) = 0.099, so the series converges.
+    The assumptions hold: the state is steady, I − J is invertible, and ρ(J) = 0.099, so the series converges.
     """
     if isinstance(h, Solution):
         raise TypeError("h is a Solution; give the state itself: sg.diagnose(update, solution.value).")
@@ -65,8 +66,10 @@ def diagnose(
     if not 0 < rtol < 1:
         raise ValueError(f"rtol must lie between 0 and 1; got {rtol}.")
     layout = Layout.of(h, batch_dims)
-    flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
-    with torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else []):
+    forked = torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else [])
+    with torch.inference_mode(False), torch.enable_grad(), forked:
+        flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
+        rtol = max(rtol, 4 * torch.finfo(layout.dtype).eps)
         examination = _Examination(Update(update, args, layout, probe=False), flat, rtol, seed)
         examination.look(_flat_cotangent(cotangent, h, layout), parameters, starts)
     return examination.conclude()
@@ -90,7 +93,7 @@ class _Examination:
         self.rtol = rtol
         self.generator = torch.Generator().manual_seed(seed)
         self.evaluations = 0
-        self.found = Diagnosis(size=h.shape[1], problems=h.shape[0])
+        self.found = Diagnosis(size=h.shape[1], problems=h.shape[0], eps=torch.finfo(h.dtype).eps)
 
     def look(self, cotangent: Tensor | None, parameters: Parameters | None, starts: bool) -> None:
         with torch.no_grad():
@@ -105,7 +108,8 @@ class _Examination:
             self.add(spectral_radius=0.0, norm=0.0, min_singular_value=1.0, distance=self.found.relative_residual)
         self.differentiate(jacobian)
         if parameters is not None:
-            self.add(parameters=dependence_on(self.update, self.h, parameters, self.generator))
+            found = dependence_on(self.update, self.h, parameters, self.generator, self.found.distance)
+            self.add(parameters=found)
         self.add(products=jacobian.products)
 
     def conclude(self) -> Diagnosis:
@@ -139,36 +143,44 @@ class _Examination:
     def linearise(self, jacobian: Jacobian, cotangent: Tensor | None) -> None:
         """What J does: its spectrum, its norm, the condition of I − J, the decay of the series."""
         outer = spectrum(jacobian, self.noise())
-        eigenvalues = outer.eigenvalues[int(outer.radius.argmax())].tolist()
+        if not outer.radius.isfinite().all():
+            self.add(differentiable=False)
+            return
+        radius = worst(outer.radius)
+        eigenvalues = outer.values[int(outer.radius.argmax())].tolist()
+        self.add(spectral_radius=radius, radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
         bounds = set() if outer.converged else {"spectral_radius"}
-        self.add(spectral_radius=worst(outer.radius), radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
-        self.add(decay=observe(jacobian, self.noise() if cotangent is None else cotangent))
+        b = self.noise() if cotangent is None else cotangent
+        decay = observe(jacobian, b, radius if outer.converged else 0.0)
+        self.add(decay=decay, own_cotangent=cotangent is not None)
         try:
             largest = largest_singular_value(jacobian, self.noise())
             smallest = smallest_singular_value(jacobian, self.noise())
             self.add(norm=worst(largest.value), min_singular_value=worst(smallest.value, largest=False))
             bounds |= {name for name, e in {"norm": largest, "min_singular_value": smallest}.items() if not e.converged}
-            self.add(distance=self.distance(jacobian))
+            distance, known = self.distance(jacobian)
+            self.add(distance=distance)
+            bounds |= set() if known else {"distance"}
         except SteadyStateError as error:  # F has no second derivative, so no products with J
             self.add(unknown={"‖J‖, σ_min, distance": str(error)})
         self.add(bounds=frozenset(bounds))
 
-    def distance(self, jacobian: Jacobian) -> float:
-        """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖: what one Newton step would move."""
+    def distance(self, jacobian: Jacobian) -> tuple[float, bool]:
+        """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖, what one Newton step would move, and whether it is more than a guess."""
         with torch.no_grad():
             residual = self.call(self.h) - self.h
         step = Auto(rtol=1e-4, max_steps=200).solve(transposed(jacobian), residual)
-        pairs = zip(norms(step.z), norms(self.h), step.status, strict=True)
-        known = [z / h if h else z for z, h, status in pairs if status is Status.CONVERGED]
-        return max(known, default=float("nan"))
+        pairs = zip(norms(step.z), norms(self.h), strict=True)
+        return max(z / h if h else z for z, h in pairs), all(status is Status.CONVERGED for status in step.status)
 
     def differentiate(self, jacobian: Jacobian) -> None:
         """Whether the J of autograd is that of F."""
-        try:
-            with torch.no_grad():
-                derivative = compare_derivative(self.update, jacobian, self.h, self.noise())
-        except SteadyStateError as error:
-            self.add(unknown={**self.found.unknown, "Jv against a difference": str(error)})
+        if not self.found.differentiable:
             return
-        self.evaluations += 6
-        self.add(derivative=derivative)
+        self.evaluations += 15
+        with torch.no_grad():
+            derivative = compare_derivative(self.update, jacobian, self.h, self.generator)
+        if math.isfinite(derivative.mismatch):
+            self.add(derivative=derivative)
+        else:
+            self.add(unknown={**self.found.unknown, "Jv against a difference": "F is not finite close to h."})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import norms
@@ -23,44 +24,47 @@ class Decay:
     """‖z − z_K‖ / ‖z‖ of Neumann(K), K = 0, 1, …; empty where the adjoint equation could not be solved."""
     status: Status
     """How the solve for z ended."""
+    radius: float = 0.0
+    """ρ(J) if it is known: what the series comes to in the long run."""
 
     @property
     def rate(self) -> float:
-        """The factor that a term shrinks by, over the last third that was observed."""
-        trace = self.errors or self.powers
-        alive = [value for value in trace if value > 0]
+        """The factor that the error shrinks by with a term, over the last third that was observed."""
+        alive = [value for value in self.errors if value > 0]
         if len(alive) < 2:
             return 0.0
         back = max(1, len(alive) // 3)
         return (alive[-1] / alive[-1 - back]) ** (1 / back)
 
     def steps_for(self, rtol: float) -> int | None:
-        """The smallest K for which Neumann(K) has a relative error of at most `rtol`; None where no K has."""
-        trace = self.errors or self.powers[1:]
-        if not all(map(math.isfinite, trace)):
+        """The smallest K for which Neumann(K) has a relative error of at most `rtol`; None where no K has, or none is known."""
+        trace = self.errors
+        if not trace or not all(map(math.isfinite, trace)):
             return None
         above = [k for k, error in enumerate(trace) if error > rtol]
         if not above:
             return 0
         if above[-1] + 1 < len(trace):
             return above[-1] + 1
-        if self.rate >= 1 - 1e-9:
+        rate = max(self.rate, self.radius)
+        if rate >= 1 - 1e-9:
             return None
-        return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(self.rate))
+        return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(rate))
 
 
-def observe(jacobian: Linear, b: Tensor, terms: int = 100) -> Decay:
+def observe(jacobian: Linear, b: Tensor, radius: float = 0.0, terms: int = 100) -> Decay:
     """The norms of (Jᵀ)ᵏ b, and of the errors of the partial sums, which are (Jᵀ)ᴷ⁺¹ z for (I − Jᵀ) z = b.
 
     Proposition 3 bounds the error by ‖J‖ᴷ⁺¹, which says nothing where ‖J‖ > 1; this is the error itself. The slowest
     problem of a batch decides. At most 2·terms products and one solve.
     """
-    solved = Auto(max_steps=200).solve(jacobian, b)
+    b = (b / torch.linalg.vector_norm(b.double(), dim=1, keepdim=True).clamp_min(1e-300)).to(b.dtype)
+    solved = Auto(max_steps=300).solve(jacobian, b)
     powers = _powers(jacobian, b, terms)
     usable = all(status is Status.CONVERGED for status in solved.status)
     errors = _powers(jacobian, solved.z, terms)[1:] if usable else ()
     worst = next((status for status in solved.status if status is not Status.CONVERGED), Status.CONVERGED)
-    return Decay(powers, errors, worst)
+    return Decay(powers, errors, worst, radius)
 
 
 def _powers(jacobian: Linear, v: Tensor, terms: int) -> tuple[float, ...]:

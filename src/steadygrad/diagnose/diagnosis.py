@@ -34,6 +34,8 @@ class Diagnosis:
     size: int
     """Elements of the state of one problem."""
     problems: int
+    eps: float = 2.3e-16
+    """The rounding unit of the state's dtype."""
     relative_residual: float = math.nan
     """‖F(h) − h‖ / ‖F(h)‖."""
     distance: float = math.nan
@@ -51,7 +53,11 @@ class Diagnosis:
     min_singular_value: float = math.nan
     """σ_min(I − J): the gradient amplifies the cotangent by at most its inverse."""
     bounds: frozenset[str] = frozenset()
-    """The numbers among them that have not settled: ρ is then a guess, ‖J‖ a lower and σ_min an upper bound."""
+    """The numbers among these that have not settled: ρ and the distance are then guesses, ‖J‖ a lower, σ_min an upper bound."""
+    differentiable: bool = True
+    """Whether J is finite."""
+    own_cotangent: bool = False
+    """Whether the decay is that of a cotangent which was given."""
     decay: Decay | None = field(default=None, repr=False)
     derivative: Derivative | None = None
     randomness: float = 0.0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from steadygrad.diagnose.spectrum import spectrum
 from steadygrad.jacobian import Jacobian
-from steadygrad.solution import OnFailure, Solution, report_failure
+from steadygrad.solution import AdjointRecord, OnFailure, Solution, report_failure
 from steadygrad.state import Layout, leaves_of
 from steadygrad.update import Update
 
@@ -47,6 +47,7 @@ class History:
         self.calls = 0
         self.warned = False
         self._entries: deque[Entry] = deque(maxlen=LENGTH)
+        self._checked: AdjointRecord | None = None  # where the backward pass of the last check leaves its certificate
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
@@ -76,12 +77,10 @@ class History:
         self.calls += 1
         return (self.calls - 1) % self.every == 0
 
-    def complete(self, solution: Solution | None) -> None:
+    def complete(self) -> None:
         """Fill in the adjoint residual of the last check, once there was a backward pass."""
-        last = self._entries[-1] if self._entries else None
-        if last is None or last.call != self.calls or solution is None or solution.adjoint is None:
-            return
-        self._entries[-1] = replace(last, adjoint_residual=solution.adjoint.residual)
+        if self._checked is not None and self._checked.last is not None:
+            self._entries[-1] = replace(self._entries[-1], adjoint_residual=self._checked.last.residual)
 
     def check(self, update: Any, args: tuple[Any, ...], solution: Solution, batch_dims: int) -> None:
         """Measure ρ(J) at a solution."""
@@ -89,9 +88,12 @@ class History:
         h = layout.flatten([leaf.detach() for leaf in leaves_of(solution.value)])
         radius = math.nan
         if h.isfinite().all():
-            with torch.random.fork_rng(devices=[h.device] if h.device.type == "cuda" else []):
-                radius = _radius(Update(update, args, layout, probe=False), h)
+            forked = torch.random.fork_rng(devices=[h.device] if h.device.type == "cuda" else [])
+            with torch.inference_mode(False), torch.enable_grad(), forked:
+                radius = _radius(Update(update, args, layout, probe=False), h.clone())
+        self.complete()
         self._entries.append(Entry(self.calls, radius, solution.residuals[-1][1]))
+        self._checked = solution.record
 
     def warn(self, on_failure: OnFailure) -> None:
         """Say once that the assumptions have stopped holding."""
@@ -111,7 +113,7 @@ class History:
 
 def _objections(entry: Entry) -> Iterator[str]:
     if not math.isfinite(entry.spectral_radius):
-        yield "the state is not finite"
+        yield "the state, or the derivative of F there, is not finite"
     elif entry.spectral_radius >= 1:
         yield f"ρ(J) = {entry.spectral_radius:.3g} ≥ 1, so F does not settle and the Neumann series diverges"
     if entry.relative_residual > 1e-2:

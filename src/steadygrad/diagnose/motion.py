@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import norms
-
 LONGEST_CYCLE = 16
 """Longest period looked for: that many states in memory."""
 Map = Callable[[Tensor], Tensor]
+
+
+def norms(h: Tensor) -> list[float]:
+    """The 2-norm of each row, in double: squares of very small or large states leave the range of float32."""
+    return torch.linalg.vector_norm(h.double(), dim=1).tolist()
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ class _Row:
         """The period of a cycle in the last states, 0 if there is none: the state comes back, though it moves."""
         last, move = self.states[-1], self.moves[-1]
         for period in range(2, len(self.states)):
-            falls = self.moves[-1] < 0.97 * self.moves[-1 - period]
+            earlier = -1 - period * max(1, len(self.moves) // 2 // period)
+            falls = move < 0.99 * self.moves[max(earlier, -len(self.moves))]
             if not falls and (last - self.states[-1 - period]).norm() < 0.01 * move:
                 return period
         return 0
@@ -119,19 +123,23 @@ def other_starts(update: Map, h: Tensor, rtol: float, generator: torch.Generator
 
 
 def _run(name: str, update: Map, start: Tensor, reference: Tensor, rtol: float, steps: int) -> Start:
-    h = start
+    h, away = start, norms(start - reference)
     settled = False
     for _ in range(steps):
-        following = update(h)
+        try:
+            following = update(h)
+        except Exception as error:  # the start is ours, not the user's: F need not be defined there
+            return Start(f"{name} ({type(error).__name__} in F)", "unsettled", math.nan)
         moves, sizes = norms(following - h), norms(following)
         h = following
         if not all(map(math.isfinite, moves)):
             break
-        settled = all(m <= 0.1 * rtol * s or m <= rtol * 1e-6 for m, s in zip(moves, sizes, strict=True))
+        settled = all(m <= max(0.1 * rtol * s, 1e-7 * a) for m, s, a in zip(moves, sizes, away, strict=True))
         if settled:
             break
     if not settled:
         return Start(name, "unsettled", math.nan)
-    apart = zip(norms(h - reference), norms(reference), norms(h), strict=True)
-    distance = max(d / max(a, b) if max(a, b) > 0 else 0.0 for d, a, b in apart)
+    apart = zip(norms(h - reference), norms(reference), norms(h), norms(start), strict=True)
+    scales = [(d, max(r, end, 0.01 * begin)) for d, r, end, begin in apart]  # a steady state at zero has no scale of its own
+    distance = max(d / scale if scale > 0 else 0.0 for d, scale in scales)
     return Start(name, "same" if distance <= max(1e-2, 10 * rtol) else "other", distance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,13 +21,15 @@ WINDOW = 80
 """Vectors kept by Arnoldi before it restarts: that many states in memory."""
 KEPT = 32
 """Ritz vectors kept in a restart."""
+EXACT = 150
+"""States up to this size are bidiagonalised to the end."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
     """The outer eigenvalues of J, a row a problem, and how well the outermost is known."""
 
-    eigenvalues: Tensor
+    values: Tensor
     """Ritz values, complex, (problems, some)."""
     radius: Tensor
     """max |λ| of each problem."""
@@ -45,24 +48,29 @@ def spectrum(jacobian: Linear, start: Tensor, products: int = 500, accuracy: flo
     before = torch.full((start.shape[0],), torch.inf, dtype=torch.float64, device=start.device)
     spent = 0
     while True:
-        steps = min(WINDOW - arnoldi.steps, products - spent)
+        steps = min(min(WINDOW, start.shape[1]) - arnoldi.steps, products - spent)
         spent += arnoldi.extend(jacobian, steps)
+        if not arnoldi.hessenberg.isfinite().all():
+            return Spectrum(values=torch.zeros(len(before), 0, dtype=torch.complex128), radius=before * math.nan, converged=False)
         values, vectors = torch.linalg.eig(arnoldi.hessenberg[:, :-1])
         radius, outermost = values.abs().max(dim=1)
-        error = _uncertainty(arnoldi.hessenberg[:, -1:], vectors, outermost)
-        settled = (error <= accuracy * radius) | ((radius - before).abs() <= 0.25 * accuracy * radius)
+        error = _uncertainty(arnoldi.hessenberg, vectors, outermost, torch.finfo(start.dtype).eps)
+        still = ((radius - before).abs() <= 0.25 * accuracy * radius) & (error <= 0.05 * radius)
+        settled = (error <= accuracy * radius) | still | (radius == 0)
         if arnoldi.exhausted or settled.all() or spent >= products:
-            return Spectrum(values, radius, bool(arnoldi.exhausted or settled.all()))
+            return Spectrum(values, radius, bool(settled.all()))
         before = radius
         arnoldi.restart(values, vectors)
 
 
-def _uncertainty(last_row: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
-    """The residual of a Ritz pair times the condition of its value: to first order, how far an eigenvalue of J is away."""
+def _uncertainty(hessenberg: Tensor, vectors: Tensor, index: Tensor, eps: float) -> Tensor:
+    """How far an eigenvalue of J may be away, to first order: (the residual of the Ritz pair + rounding) · its condition."""
     rows = torch.arange(len(index), device=index.device)
-    residual = (last_row.to(vectors.dtype) @ vectors).squeeze(1).abs()[rows, index]
+    residual = (hessenberg[:, -1:].to(vectors.dtype) @ vectors).squeeze(1).abs()[rows, index]
     left = torch.linalg.inv_ex(vectors).inverse[rows, index]
-    return residual * torch.linalg.vector_norm(left, dim=1)
+    rounding = eps * torch.linalg.matrix_norm(hessenberg)
+    uncertainty = (residual + rounding) * torch.linalg.vector_norm(left, dim=1)
+    return torch.where(uncertainty.isfinite(), uncertainty, torch.inf)  # defective: the vectors have no inverse
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def largest_singular_value(jacobian: Linear, start: Tensor, steps: int = 100) ->
     return _bidiagonalise(jacobian.jvp, jacobian.vjp, start, steps, smallest=False)[0]
 
 
-def smallest_singular_value(jacobian: Linear, start: Tensor, steps: int = 60) -> Extreme:
+def smallest_singular_value(jacobian: Linear, start: Tensor) -> Extreme:
     """σ_min(I−J), first by Golub–Kahan bidiagonalisation, two products a step.
 
     That is slow where σ_min is small, so what it finds is then refined by inverse iteration, x ← (I−J)⁻¹(I−J)⁻ᵀ x, with a
@@ -89,6 +97,7 @@ def smallest_singular_value(jacobian: Linear, start: Tensor, steps: int = 60) ->
     def apply(v: Tensor) -> Tensor:
         return v - jacobian.jvp(v)
 
+    steps = start.shape[1] if start.shape[1] <= EXACT else 60
     extreme, x = _bidiagonalise(apply, lambda v: v - jacobian.vjp(v), start, steps, smallest=True)
     if extreme.converged:
         return extreme
@@ -110,23 +119,30 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
     V is kept orthogonal, which keeps U so too (Simon and Zha 2000).
     """
     V = Basis(over(start, norm(start)).unsqueeze(1))
+    eps = torch.finfo(start.dtype).eps
     u, alphas, betas = torch.zeros_like(start), list[Tensor](), [torch.zeros_like(start[:, :1])]
+    before = torch.full_like(start[:, 0], torch.inf, dtype=torch.float64)
+    steps, at = min(steps, start.shape[1]), -1 if smallest else 0
     while True:
         u = apply(V.last) - betas[-1] * u
         alphas.append(norm(u))
         u = over(u, alphas[-1])
-        betas.append(V.absorb(transpose(u))[1])
-        size = torch.cat([*alphas, *betas], dim=1).amax(dim=1, keepdim=True)
-        rounding = 30 * torch.finfo(start.dtype).eps * size
-        last = bool((betas[-1] <= rounding).all()) or len(alphas) >= steps
+        image = transpose(u)
+        size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
+        betas.append(V.absorb(image, 30 * eps * size)[1])
+        exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
+        last = exhausted or len(alphas) >= steps
         if not last and len(alphas) % 10:
             continue
         left, values, right = torch.linalg.svd(_bidiagonal(alphas, betas[1:-1]))
-        at = -1 if smallest else 0
         residual = betas[-1].squeeze(1).double() * left[:, -1, at].abs()
-        settled = bool((residual <= torch.maximum(5e-3 * values[:, at], rounding.squeeze(1).double())).all())
+        still = (values[:, at] - before).abs() <= 1e-3 * values[:, at]
+        # Rounding hides what is smaller than eps·σ_max, unless it is exactly zero.
+        visible = (values[:, at] > 100 * eps * values[:, 0]) | (values[:, 0] == 0)
+        settled = bool(((residual <= 5e-3 * values[:, at]) & still & visible | (exhausted & visible)).all())
         if last or settled:
             return Extreme(values[:, at], settled), V.combine(right[:, at])
+        before = values[:, at]
 
 
 def _bidiagonal(diagonal: list[Tensor], above: list[Tensor]) -> Tensor:
@@ -150,10 +166,10 @@ class _Arnoldi:
         """Grow the space by so many steps, or until it is invariant; return the products spent."""
         for step in range(steps):
             image = jacobian.vjp(self.basis.last)
-            column, length = self.basis.absorb(image)
-            # What is left after orthogonalisation is rounding: the space is invariant, and H holds eigenvalues of J.
-            if (length <= 30 * torch.finfo(image.dtype).eps * torch.maximum(norm(image), self._size())).all():
-                length, self.exhausted = torch.zeros_like(length), True
+            # What is left after orthogonalisation may be rounding: the space is invariant, and H holds eigenvalues of J.
+            floor = 30 * torch.finfo(image.dtype).eps * torch.maximum(norm(image), self._size().to(image.dtype))
+            column, length = self.basis.absorb(image, floor)
+            self.exhausted = not length.any()
             rows = column.shape[0]
             wider = self.hessenberg.new_zeros(rows, self.steps + 2, self.steps + 1)
             wider[:, :-1, :-1] = self.hessenberg

@@ -46,7 +46,7 @@ def _rows(d: Diagnosis) -> list[tuple[str, str, str]]:
     left = f", period {d.motion.period}" if d.motion.kind == "cycle" else left
     rows = [
         ("‖F(h) − h‖ / ‖F(h)‖", number("", d.relative_residual, ""), _MOTION[d.motion.kind] + left),
-        ("distance to steady state", number("", d.distance, ""), "relative, by one Newton step"),
+        ("distance to steady state", number("distance", d.distance, "~"), "relative, by one Newton step"),
         ("ρ(J)", number("spectral_radius", d.spectral_radius, "~"), "the Neumann series converges iff it is below 1"),
         ("‖J‖₂", number("norm", d.norm, "≥ "), "below 1: a contraction"),
         ("σ_min(I − J)", number("min_singular_value", d.min_singular_value, "≤ "), _gain(d)),
@@ -80,7 +80,9 @@ def _terms(d: Diagnosis) -> tuple[str, str]:
         return "?", ""
     counts = {rtol: d.steps_for(rtol) for rtol in (1e-2, 1e-3, 1e-5)}
     known = [f"{count} for {rtol:.0e}" for rtol, count in counts.items() if count is not None]
-    return "", ", ".join(known) or "no number of them suffices"
+    return "", ", ".join(known) or (
+        "no number of them suffices" if d.decay.errors else "unknown: the adjoint equation was not solved"
+    )
 
 
 def _randomness(d: Diagnosis) -> str:

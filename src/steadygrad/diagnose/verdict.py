@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding
+from steadygrad.solution import Status
 
-SINGULAR = 1e-6
-"""σ_min(I − J) relative to max(1, ‖J‖) below which I − J counts as singular: nothing survives in float32."""
 FRAGILE = 1e-2
 """σ_min(I − J) below which small changes of J change the gradient much."""
 SLOW = 100
@@ -33,7 +32,13 @@ def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "Check the state, the inputs and the parameters; torch.autograd.detect_anomaly() names the operation.",
         )  # fmt: skip
         return
-    if d.motion.kind == "approaching" and d.distance <= 100 * rtol:
+    if not d.differentiable:
+        yield Finding(
+            "no derivative", "fatal",
+            "The derivative of F is inf or NaN at this state, though F itself is finite: it has no gradient.",
+            "Look for sqrt, norm, pow or log at zero, or torch.where around them; shift their argument by a small number.",
+        )  # fmt: skip
+    if d.motion.kind != "steady" and d.distance <= 100 * rtol and "distance" not in d.bounds:
         yield Finding("nearly steady", "repair", f"This state is close to steady, not more. {_moves(d)}", _rest(d))
     elif d.motion.kind != "steady":
         yield Finding("not steady", "fatal", f"This is not a steady state: the gradient means nothing. {_moves(d)}", _rest(d))
@@ -42,7 +47,7 @@ def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "slow", "fatal",
             "This is not a steady state: the gradient means nothing. The residual is only "
             f"{d.relative_residual:.1e}, but that is "
-            f"because F moves slowly: the steady state is {d.distance:.2g} of ‖h‖ away.",
+            f"because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
             "Ask for a smaller rtol, take more steps, or use forward=sg.Anderson() or sg.Newton(), which do not creep.",
         )  # fmt: skip
 
@@ -111,7 +116,7 @@ def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
 
 def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
     scale = max(1.0, d.norm) if not math.isnan(d.norm) else 1.0
-    if d.min_singular_value <= SINGULAR * scale:
+    if d.min_singular_value <= 10 * d.eps * scale:
         yield Finding(
             "singular", "fatal",
             f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its "
@@ -125,6 +130,13 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             f"I − J is nearly singular (σ_min = {d.min_singular_value:.1e}): the gradient may be amplified "
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
             "Use gradient=\"auto\" or \"lsqr\", check the certificate's error_estimate, and add sg.penalty.lanczos to the loss.",
+        )  # fmt: skip
+    elif "min_singular_value" in d.bounds and d.decay is not None and d.decay.status is not Status.CONVERGED:
+        yield Finding(
+            "unsolved", "repair",
+            "Whether I − J is invertible could not be shown: its smallest singular value has not settled (it is at most "
+            f"{d.min_singular_value:.1e}), and the adjoint equation for a test cotangent was not solved either.",
+            "Look at the certificate of your own backward pass; if it does not converge, add sg.penalty.lanczos to the loss.",
         )  # fmt: skip
     if d.spectral_radius >= 1:
         yield Finding(
@@ -153,7 +165,8 @@ def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "something that moves the steady state, such as weight decay.",
         )  # fmt: skip
     if unused:
-        yield Finding("unused", "repair", f"F does not use {_listed(unused)}.", "Check what F closes over.")
+        yield Finding("unused", "repair", f"F does not use {_listed(unused)}, as far as autograd sees.",
+                      "Check what F closes over, and whether it detaches them.")  # fmt: skip
 
 
 def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
@@ -179,13 +192,17 @@ def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
 
 
 def _well(d: Diagnosis) -> Finding:
+    if math.isnan(d.spectral_radius) or math.isnan(d.min_singular_value):
+        return Finding(
+            "sound", "note", "No objection found, though not everything could be measured.", 'gradient="auto" adapts to J.'
+        )
+    inverse = "I − J is invertible" if "min_singular_value" not in d.bounds else "the adjoint equation can be solved"
+    text = f"The assumptions hold: the state is steady, {inverse}, and ρ(J) = {d.spectral_radius:.2g}, so the series converges."
     K = d.steps_for(1e-3)
-    if math.isnan(d.spectral_radius):
-        return Finding("sound", "note", "No objection found, though ρ(J) could not be measured.", 'gradient="auto" adapts to J.')
-    text = f"The assumptions hold: a steady state, I − J invertible, and ρ(J) = {d.spectral_radius:.2g}, so the series converges."
     if K is None or K > SLOW:
         return Finding("sound", "note", text, 'The series is slow here: use gradient="auto" or "gmres".')
-    return Finding("sound", "note", text, f'gradient="auto", or Implicit(Neumann(steps={K})) for a gradient within 1e-3.')
+    whose = "" if d.own_cotangent else " (for a random cotangent; give cotangent= for that of your loss)"
+    return Finding("sound", "note", text, f'gradient="auto", or Implicit(Neumann(steps={K})) for a gradient within 1e-3{whose}.')
 
 
 def _percent(value: float) -> str:

@@ -37,13 +37,17 @@ class Basis:
         block[:, self.count - (self._room - block.shape[1])] = vector
         self.count += 1
 
-    def absorb(self, vector: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the part of a vector that is new, normalised; return its coefficients on the basis and the size of that part."""
+    def absorb(self, vector: Tensor, floor: Tensor | float = 0.0) -> tuple[Tensor, Tensor]:
+        """Append the part of a vector that is new, normalised; return its coefficients on the basis and the size of that part.
+
+        A part no larger than `floor` is rounding: zero is appended for it.
+        """
         column = self.along(vector)
         vector = vector - self.combine(column)
         again = self.along(vector)  # twice is enough to stay orthogonal
         vector = vector - self.combine(again)
         length = norm(vector)
+        length = torch.where(length <= floor, 0.0, length)
         self.append(over(vector, length))
         return column + again, length
 
