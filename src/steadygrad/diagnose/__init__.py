@@ -20,7 +20,7 @@ from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Auto
 from steadygrad.method import check_count
 from steadygrad.solution import Solution, Status, SteadyStateError
-from steadygrad.state import Layout, State, leaves_of, structure_of
+from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -80,8 +80,11 @@ def _flat_cotangent(cotangent: State | None, h: State, layout: Layout) -> Tensor
         return None
     if structure_of(cotangent) != structure_of(h):
         raise ValueError(f"cotangent has structure {structure_of(cotangent)}, the state {structure_of(h)}; they must agree.")
-    leaves = layout.check(cotangent)
-    return layout.flatten([leaf.detach() for leaf in leaves])
+    leaves = in_order(layout.template, cotangent)
+    for leaf, shape in zip(leaves, layout.shapes, strict=True):
+        if leaf.shape != shape:
+            raise ValueError(f"cotangent has a tensor of shape {tuple(leaf.shape)} for a state of shape {tuple(shape)}.")
+    return layout.flatten([leaf.detach().to(layout.device, layout.dtype) for leaf in leaves])
 
 
 class _Examination:

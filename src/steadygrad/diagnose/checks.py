@@ -48,7 +48,7 @@ class Derivative:
     @property
     def unsettled(self) -> bool:
         """Neither can be trusted: F jumps or has kinks at the scale of the step."""
-        return self.uncertainty > 0.1
+        return self.uncertainty > max(0.1, 50 * self.noise)
 
 
 def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, generator: torch.Generator) -> Derivative:
@@ -72,7 +72,7 @@ def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, generator:
     for (fine, _), (coarse, kink) in itertools.pairwise(differences):
         scale = max(_length(product), _length(coarse)) or 1.0
         uncertainty = max(_length(fine - coarse), _length(project(kink)))
-        noise = 1e-4 if h.dtype == torch.float64 else 1e-2
+        noise = max(1e-4, 3 * torch.finfo(h.dtype).eps ** 0.4)
         found.append(Derivative(_length(product - coarse) / scale, uncertainty / scale, scale / _length(v), noise))
     return min(found, key=lambda derivative: derivative.uncertainty if derivative.uncertainty >= 0 else math.inf)
 

@@ -124,11 +124,13 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
     before = torch.full_like(start[:, 0], torch.inf, dtype=torch.float64)
     steps, at = min(steps, start.shape[1]), -1 if smallest else 0
     while True:
-        u = apply(V.last) - betas[-1] * u
+        v = V.last
+        u = apply(v) - betas[-1] * u
         alphas.append(norm(u))
         u = over(u, alphas[-1])
         image = transpose(u)
         size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
+        alphas[-1] = torch.where(v.any(dim=1, keepdim=True), alphas[-1], size)  # a row that has ended must not look singular
         betas.append(V.absorb(image, 30 * eps * size)[1])
         exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
         last = exhausted or len(alphas) >= steps

@@ -131,7 +131,12 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
             "Use gradient=\"auto\" or \"lsqr\", check the certificate's error_estimate, and add sg.penalty.lanczos to the loss.",
         )  # fmt: skip
-    elif "min_singular_value" in d.bounds and d.decay is not None and d.decay.status is not Status.CONVERGED:
+    elif (
+        "min_singular_value" in d.bounds
+        and d.spectral_radius > 0.9
+        and d.decay is not None
+        and d.decay.status is not Status.CONVERGED
+    ):
         yield Finding(
             "unsolved", "repair",
             "Whether I − J is invertible could not be shown: its smallest singular value has not settled (it is at most "
