@@ -14,8 +14,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,experiments]'
 	touch $@
 
-demo: $(VENV)/.ready  ## Train a small equilibrium network with every method and print a table
-	$(BIN)/python examples/demo.py
+demo: $(VENV)/.ready  ## Run every experiment in small and make the report
+	$(BIN)/steadygrad run all --preset smoke --out runs
+	$(BIN)/steadygrad report --runs runs --out report.html
 
 test: $(VENV)/.ready  ## Run the tests that take seconds
 	$(BIN)/python -m pytest

@@ -25,7 +25,7 @@ def test_energy_model_learns():
 
 
 def test_demo_trains_with_every_method():
-    demo = load("demo")
+    demo = load("compare_methods")
     for method in demo.METHODS:
         row = demo.train(method, steps=2)
         assert row["method"] == method

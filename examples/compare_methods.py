@@ -1,7 +1,7 @@
 """Train a small equilibrium network with every method, and show what each costs and whether to trust it.
 
 The network is h* = tanh(0.95 W h* + U x) with W orthogonal, so that it always has a steady state, and a linear read-out.
-The task is the sign of x₀x₁, which no linear model can learn. All methods start from the same weights. Run by `make demo`.
+The task is the sign of x₀x₁, which no linear model can learn. All methods start from the same weights.
 """
 
 from __future__ import annotations
