@@ -19,10 +19,10 @@ demo: $(VENV)/.ready  ## Run every experiment in small and make the report
 	$(BIN)/steadygrad report --runs runs --out report.html
 
 test: $(VENV)/.ready  ## Run the tests that take seconds
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 test-all: $(VENV)/.ready  ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m ''
 
 check: $(VENV)/.ready  ## Lint, types, import directions
 	$(BIN)/ruff check .
