@@ -21,9 +21,10 @@ LAYERS = [
     {"engine"},
     {"cli"},
 ]
-# What parts may need besides torch and the standard library; `diagnose` only for its plots.
+# What parts may need besides torch and the standard library; `diagnose` only for its plots, `hyper` for its bar.
 EXTRAS = {
     "diagnose": {"matplotlib"},
+    "hyper": {"rich"},
     "datasets": {"numpy"},
     "records": {"numpy"},
     "experiments": {"numpy", "sklearn"},
