@@ -3,6 +3,7 @@
 from steadygrad.experiments.experiment import Experiment
 from steadygrad.experiments.hopfield.data import corrupt, digits
 from steadygrad.experiments.hopfield.experiment import HopfieldConfig, headline, run
+from steadygrad.experiments.hopfield.memory import AssociativeMemory, MemoryWarning, Stored
 from steadygrad.experiments.hopfield.model import Hopfield
 from steadygrad.experiments.hopfield.presets import PRESETS
 
@@ -15,4 +16,4 @@ HOPFIELD = Experiment(
     headline=headline,
 )
 
-__all__ = ["HOPFIELD", "Hopfield", "HopfieldConfig", "corrupt", "digits"]
+__all__ = ["HOPFIELD", "AssociativeMemory", "Hopfield", "HopfieldConfig", "MemoryWarning", "Stored", "corrupt", "digits"]

@@ -1,0 +1,79 @@
+"""The ten digits as each method retrieves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as Picture
+
+from steadygrad.report.hopfield.trials import Mode, Trial
+from steadygrad.report.style import WIDTH, look
+from steadygrad.report.text import percent
+
+SURPLUS, LACKING = (213, 94, 0), (130, 195, 235)  # vermilion, light blue: dark and light in grey
+GAP, MAGNIFIED = 3, 4
+Image = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def shown(mode: Mode) -> dict[str, Trial]:
+    """A trial a method, all of the lowest seed that every method has, or of its own lowest where there is none."""
+    trials = {method: mode.of(method) for method in mode.methods()}
+    common = set.intersection(*({trial.seed for trial in found} for found in trials.values())) if trials else set[int]()
+    return {method: next((t for t in found if t.seed in common), found[0]) for method, found in trials.items()}
+
+
+def grid(mode: Mode) -> Picture:
+    """Rows: corrupted input, clean image, then what each method retrieves. At the right: the share of pixels that are wrong."""
+    trials = shown(mode)
+    first = next(iter(trials.values()))
+    side = first.config["side"]
+    clean, corrupted = (unpacked(first.result["images"][key], side) for key in ("clean", "corrupted"))
+    rows = [("corrupted", first.result["pixel_error_corrupted"], plain(corrupted)), ("clean", 0.0, plain(clean))]
+    for method, trial in trials.items():
+        retrieved = unpacked(trial.result["images"]["retrieved"], side)
+        rows.append((look(method).label, trial.result["pixel_error"], marked(retrieved, clean)))
+    picture = Picture(figsize=(WIDTH, 0.1 + 0.525 * len(rows)))
+    axes = picture.subplots()
+    step = (side + GAP) * MAGNIFIED
+    axes.imshow(np.concatenate([strip(images) for _, _, images in rows]), interpolation="none")
+    places = [step * i + step // 2 for i in range(len(rows))]
+    axes.set_yticks(places, [label for label, _, _ in rows])
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for place, (_, error, _) in zip(places, rows, strict=True):
+        axes.text(1.012, place, percent(error), transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
+    return picture
+
+
+def errors(mode: Mode) -> str:
+    """The numbers beside the grid, in words."""
+    return ", ".join(f"{look(method).label} {percent(trial.result['pixel_error'])}" for method, trial in shown(mode).items())
+
+
+def plain(images: Image) -> Image:
+    """Black on white, in three colours."""
+    return np.repeat((255 * (1 - images))[..., None], 3, axis=-1).astype(np.uint8)
+
+
+def marked(images: Image, clean: Image) -> Image:
+    """Wrong pixels in colour."""
+    out = plain(images)
+    out[(images == 1) & (clean == 0)] = SURPLUS
+    out[(images == 0) & (clean == 1)] = LACKING
+    return out
+
+
+def strip(images: Image) -> Image:
+    """The images side by side with white between them, magnified so that no viewer blurs them."""
+    framed = np.pad(images, ((0, 0), (GAP - GAP // 2, GAP // 2), (GAP - GAP // 2, GAP // 2), (0, 0)), constant_values=255)
+    return np.concatenate(list(framed), axis=1).repeat(MAGNIFIED, axis=0).repeat(MAGNIFIED, axis=1)
+
+
+def unpacked(packed: Sequence[str], side: int) -> Image:
+    """Images from hexadecimal digits, the first pixel in the highest bit: (images, side, side) zeros and ones."""
+    rows = [np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))[: side**2] for text in packed]
+    return np.stack(rows).reshape(len(packed), side, side)

@@ -1,0 +1,217 @@
+"""The Hopfield section of the report: verdicts come from the records, both ways, and what is missing is said to be missing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadygrad import records
+from steadygrad.experiments.experiment import settings
+from steadygrad.experiments.hopfield import corrupt, digits
+from steadygrad.experiments.hopfield.data import pack, unpack
+from steadygrad.experiments.hopfield.experiment import HopfieldConfig
+from steadygrad.experiments.hopfield.presets import PUBLISHED
+from steadygrad.records import Record
+from steadygrad.report import Figure, Table, page, style
+from steadygrad.report.drawing import Drawn
+from steadygrad.report.hopfield import section
+from steadygrad.report.hopfield.pictures import unpacked
+from steadygrad.report.hopfield.trials import Trial, sort, start_error, steady_after
+
+IMAGES = digits(7)
+CONFIGS = {
+    "corrected": {**settings(HopfieldConfig(side=7, hidden=51, passes=3, validate_every=3))},
+    "as-published": {**settings(PUBLISHED), "side": 7, "hidden": 51, "passes": 3, "validate_every": 3},
+}
+METHODS = ("bptt", "tbptt", "rbp", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
+GOOD: dict[str, Any] = {"losses": (0.4, 0.2, 0.1), "error": 0.0, "pace": 0.1}
+BLOWN: dict[str, Any] = {"losses": (0.4, 0.8, 2.0), "error": 0.3, "pace": 0.1}
+
+
+def result(losses: tuple[float, ...], error: float, pace: float, rho: float = 0.5) -> dict[str, Any]:
+    """A trial whose loss, pixel error and speed towards the steady state are given; initially the loss is 0.4."""
+    final = losses[-1]
+    relative = [pace**step for step in range(1, 51)]
+    seen = {
+        "pass": [0, 3],
+        "l1": [0.4, final],
+        "clean_l1": [0.4, final],
+        "pixel_error": [0.5, error],
+        "spectral_radius": [0.1, rho],
+        "cotangent": [0.2, 0.1],
+        "forward_steps": [None, 20],
+        "forward_residual": [None, 1e-6],
+        "adjoint_residual": [None, 1e-4],
+        "adjoint_products": [None, 21],
+    }
+    return {
+        "training_l1": list(losses),
+        "validation": seen,
+        "initial_loss": 0.4,
+        "final_loss": final,
+        "success": final < 0.2,
+        "pixel_error": error,
+        "pixel_error_fresh": error,
+        "pixel_error_clean_input": 0.0,
+        "pixel_error_corrupted": 0.1,
+        "difference": {"absolute": relative, "relative": relative},
+        "difference_clean": {"absolute": relative, "relative": relative},
+        "energy": [-5.0 + pace**step for step in range(51)],
+        "energy_largest_rise": 0.0,
+        "spectral_radius": rho,
+        "norm": 0.7,
+        "images": {"clean": pack(IMAGES), "corrupted": pack(corrupt(IMAGES, 0)), "retrieved": pack(IMAGES)},
+    }
+
+
+def record(mode: str, method: str, steps: int = 20, seed: int = 0, outcome: dict[str, Any] = GOOD, **changes: Any) -> Record:
+    config = {**CONFIGS[mode], "method": method, "steps": steps, "seed": seed, **changes}
+    measured = {"seconds": 3.0, "milliseconds_per_step": 12.0, "training_seconds": 2.0, "peak_mb": 300.0}
+    return Record("hopfield", config, result(**outcome), None, measured)
+
+
+def trials(mode: str, seeds: int = 2, **outcomes: dict[str, Any]) -> list[Record]:
+    """All methods and K, as the paper has it: RBP blows up at 10 and 20. `outcomes` by method, with _ for -, say otherwise."""
+    made: list[Record] = []
+    for method in METHODS:
+        for steps in (20,) if method in ("bptt", "auto") else (10, 20, 30):
+            usual = BLOWN if method == "rbp" and steps < 30 else GOOD
+            outcome = outcomes.get(method.replace("-", "_"), outcomes.get("every", usual))
+            made += [record(mode, method, steps, seed, outcome) for seed in range(seeds)]
+    return made
+
+
+def verdicts(found: list[Record]) -> dict[str, str]:
+    return {claim.id: claim.verdict for claim in section(found).claims}
+
+
+def both(**outcomes: dict[str, Any]) -> list[Record]:
+    return trials("corrected", **outcomes) + trials("as-published", **outcomes)
+
+
+def test_claims_that_hold_in_both_modes_are_reproduced():
+    assert verdicts(both()) == dict.fromkeys(("H1", "H2", "H3", "H4"), "reproduced")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "fails"),
+    [
+        ({"cg_rbp": {**GOOD, "losses": (0.4, 0.25, 0.1)}}, {"H1"}),  # strays from BPTT on the way
+        ({"rbp": GOOD}, {"H1", "H2"}),  # RBP works
+        ({"rbp": BLOWN}, {"H2"}),  # RBP fails at K = 30 too
+        ({"tbptt": {**GOOD, "losses": (0.4, 0.2, 0.3)}}, {"H2"}),
+        ({"neumann_rbp": {**GOOD, "error": 0.02}}, {"H3"}),
+        ({"every": {**GOOD, "pace": 0.9}}, {"H1", "H2", "H4"}),  # RBP does as well as the others, and all are slow
+    ],
+    ids=["cg strays", "rbp works", "rbp always fails", "tbptt fails", "bad pixels", "slow"],
+)
+def test_claims_that_fail_are_not_reproduced_or_only_in_one_mode(outcomes: dict[str, Any], fails: set[str]):
+    found = verdicts(both(**outcomes))
+    assert {name for name, verdict in found.items() if verdict == "not reproduced"} == fails
+    found = verdicts(trials("corrected") + trials("as-published", **outcomes))
+    assert {name for name, verdict in found.items() if verdict == "reproduced in one mode"} == fails
+
+
+def test_what_is_missing_is_said_to_be_missing():
+    assert set(verdicts([]).values()) == {"no data"}
+    assert set(verdicts([record("corrected", "auto")]).values()) == {"no data"}
+    made = section([r for r in both() if r.config["method"] != "rbp"])
+    found = {claim.id: claim for claim in made.claims}
+    assert {name: claim.verdict for name, claim in found.items()} == {
+        "H1": "no data",
+        "H2": "no data",
+        "H3": "reproduced",
+        "H4": "reproduced",
+    }
+    assert "trials are missing: RBP with K = 10" in found["H2"].reason
+
+
+def test_one_mode_alone_reproduces_in_one_mode_or_leaves_open():
+    assert set(verdicts(trials("corrected")).values()) == {"reproduced in one mode"}
+    made = section(trials("corrected", rbp=GOOD))
+    assert made.claims[0].verdict == "no data"  # it might still blow up as published
+    assert "As published: no trials." in made.claims[0].reason
+
+
+def test_failed_trials_are_no_results():
+    failed = Record("hopfield", {**CONFIGS["corrected"], "method": "bptt", "steps": 20, "seed": 0}, None, "ValueError: no")
+    made = section([failed])
+    assert made.blocks == ("No trial has a result.",)
+    assert {claim.verdict for claim in made.claims} == {"no data"}
+
+
+def test_a_loss_that_is_not_finite_has_blown_up():
+    gone = result((0.4, math.nan), 0.3, 0.1)
+    gone |= {"success": False, "spectral_radius": None, "norm": None}
+    gone["validation"] |= {"l1": [0.4, math.nan], "spectral_radius": [0.1, None], "adjoint_residual": [None, math.inf]}
+    found = [r for r in both() if not (r.config["method"] == "rbp" and r.config["steps"] == 20)]
+    for mode in CONFIGS:
+        found.append(Record("hopfield", {**CONFIGS[mode], "method": "rbp", "steps": 20, "seed": 0}, gone, None))
+    assert verdicts(found)["H1"] == "reproduced"
+    with style.use():
+        for block in section(found).blocks:
+            if isinstance(block, Figure):
+                assert block.draw().axes
+
+
+def test_a_change_taken_back_and_a_longer_trial_are_departures_from_the_nearest_mode():
+    back = record("corrected", "bptt", slope=0.5, outcome={**GOOD, "error": 0.11})
+    readout = record("corrected", "bptt")
+    readout.config["mode"] = "as-published"
+    longer = record("as-published", "neumann-rbp", passes=900)
+    for found in ([*both(), back, readout, longer], [*trials("corrected"), readout]):
+        kept = sort(found)
+        assert all(len(mode.trials) == len(trials(mode.name)) for mode in kept.all)
+    kept = sort([*both(), back, readout, longer])
+    assert [(v.base.name, v.changes) for v in kept.variants] == [
+        ("as-published", {"passes": (3, 900)}),
+        ("corrected", {"mode": ("corrected", "as-published")}),
+        ("corrected", {"slope": (3.0, 0.5)}),
+    ]
+    made = section([*both(), back, readout, longer])
+    tables = {block.caption: block for block in made.blocks if isinstance(block, Table)}
+    (ablation,) = (table for caption, table in tables.items() if caption.startswith("What each change"))
+    assert ("slope 3 → 0.5", "BPTT", "1 of 1", "0.25", "11.00 %", "0.5") in ablation.rows
+    assert any(isinstance(block, Figure) and block.name == "hopfield-long" for block in made.blocks)
+
+
+def test_the_table_of_success_stands_beside_the_paper():
+    (table,) = (b for b in section(both()).blocks if isinstance(b, Table) and b.name == "hopfield-h2")
+    rows = {row[0]: [cell.replace("\u00a0", " ") for cell in row[1:]] for row in table.rows}
+    assert rows["RBP"] == ["1 / 4 / 99 %", *["0 / 0 / 2 of 2"] * 2, *["30.00 / 30.00 / 0.00"] * 2]
+    assert rows["BPTT"] == ["–", "2 of 2", "2 of 2", "0.00", "0.00"]
+
+
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["page only", "drawn"])
+def test_the_page_has_every_figure_and_every_claim_links_to_its_own(tmp_path: Path, monkeypatch: Any, drawn: bool):
+    if not drawn:
+        monkeypatch.setattr(page, "draw", lambda figure: Drawn(b"<svg/>", b"%PDF", 7, 7))
+    for made in (*both(), record("as-published", "bptt", passes=900), record("corrected", "bptt", slope=0.5)):
+        records.write(tmp_path / "runs", made)
+    written = page.write(tmp_path / "runs", tmp_path / "report.html")
+    assert written.problems == []
+    names = {"h1", "h2-residual", "h3", "h3-as-published", "h4", "energy", "jacobian", "long"}
+    assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {f"hopfield-{name}" for name in names}
+    html = written.page.read_text()
+    assert html.count('class="see" data-label="See"><a href="#figure-') == 3  # H1, H3, H4
+    assert html.count('class="see" data-label="See"><a href="#table-') == 1  # H2
+
+
+def test_steady_after_counts_from_one_and_wants_the_state_to_stay():
+    assert steady_after([1.0, 0.5, 0.001, 0.5, 0.001, 0.0001], 0.01) == 5
+    assert steady_after([0.001, 0.0001], 0.01) == 1
+    assert steady_after([1.0, 0.5], 0.01) is None
+    assert steady_after([1.0, 0.001, math.nan], 0.01) is None
+
+
+def test_what_is_left_of_the_start_of_rbp():
+    trial = Trial({"side": 7, "hidden": 51}, result((0.1,), 0.0, 0.1, rho=0.5), {})
+    assert trial.start == pytest.approx(math.sqrt(100 / 3))
+    assert start_error(trial, 10) == pytest.approx(0.5**10 * math.sqrt(100 / 3) / 0.1)
+
+
+def test_images_are_read_as_they_were_packed():
+    assert (unpacked(pack(IMAGES), 7).reshape(10, 49) == unpack(pack(IMAGES), 49).numpy()).all()
