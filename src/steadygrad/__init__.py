@@ -1,6 +1,6 @@
 """Gradients at steady states: h* = F(h*), differentiated without unrolling, with a certificate."""
 
-from steadygrad import penalty
+from steadygrad import hyper, penalty
 from steadygrad.api import steady_state
 from steadygrad.diagnose import Diagnosis, diagnose
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
@@ -41,6 +41,7 @@ __all__ = [
     "SteadyStateError",
     "SteadyStateWarning",
     "diagnose",
+    "hyper",
     "minimum",
     "penalty",
     "root",

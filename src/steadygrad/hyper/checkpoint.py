@@ -1,0 +1,85 @@
+"""A tuning on disk: everything that decides how it goes on, without pickled code, written atomically."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VERSION = 1
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write to a file beside it, flush it to the disk, and rename: a reader sees the old or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save({"version": VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path, signature: dict[str, Any]) -> dict[str, Any] | None:
+    """What was saved, or None if nothing was; another tuning's file is refused."""
+    if not path.exists():
+        return None
+    try:
+        content: Any = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{path} is no checkpoint of a tuning ({error}); delete it or name another file.") from error
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        raise ValueError(f"{path} is no checkpoint of this version of steadygrad; delete it or name another file.")
+    changed = [key for key, value in signature.items() if content["signature"].get(key) != value]
+    if changed:
+        was = {key: content["signature"].get(key) for key in changed}
+        now = {key: signature[key] for key in changed}
+        raise ValueError(f"{path} belongs to another tuning: {was} then, {now} now. Name another file, or restore the settings.")
+    return content
+
+
+def random_states() -> dict[str, Any]:
+    """The states of torch's, Python's and, if it is loaded, numpy's global generators."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state(legacy=True)
+        states["numpy"] = [kind, keys.tolist(), *rest]
+    return states
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    random.setstate(_tuples(states["python"]))
+    if "cuda" in states:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    numpy: Any = sys.modules.get("numpy")
+    if "numpy" in states and numpy is not None:
+        numpy.random.set_state(tuple(states["numpy"]))
+
+
+def _tuples(nested: Any) -> Any:
+    return tuple(_tuples(item) for item in nested) if isinstance(nested, (list, tuple)) else nested
+
+
+def portable(content: Any) -> Any:
+    """An optimiser's state_dict with its tensors copied, so that going on does not change what is kept."""
+    if isinstance(content, Tensor):
+        return content.detach().clone()
+    if isinstance(content, dict):
+        return {key: portable(item) for key, item in content.items()}
+    if isinstance(content, (list, tuple)):
+        return type(content)(portable(item) for item in content)
+    return content

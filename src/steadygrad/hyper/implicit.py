@@ -1,0 +1,175 @@
+"""Hypergradients by implicit differentiation of the last training step: RBP, CG-RBP, Neumann-RBP and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.diagnose.checks import Dependence, dependence_on
+from steadygrad.gradient import Implicit
+from steadygrad.gradient.reroute import Adjoint
+from steadygrad.hyper.estimate import Estimate, Gradients
+from steadygrad.hyper.problem import Inner, Slope, Split, Trainer, slope, total, with_gradient
+from steadygrad.hyper.samples import Average, Fresh, Full, Samples
+from steadygrad.jacobian import Jacobian
+from steadygrad.linear import Neumann
+from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, magnitude, report_failure
+from steadygrad.state import Layout, State
+from steadygrad.update import Update
+
+GROWTH = 1e3
+"""Terms of a stochastic Neumann series that are this much larger than the cotangent have diverged."""
+
+
+def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFailure) -> Estimate:
+    """dL/dθ = zᵀ ∂F/∂θ + ∂L/∂θ with (I − Jᵀ)z = ∂L/∂h, F being the last of the T training steps.
+
+    The steps before it leave no graph. F is linearised at h_{T−1} and the objective taken at h_T = F(h_{T−1}), as in the
+    paper; at a steady state the two are the same.
+    """
+    stream = inner.batches.stream()
+    state = inner.train(stream, inner.steps - 1)
+    if isinstance(samples, Fresh):
+        return _fresh(inner, state, stream, method, samples, on_failure)
+    batches = (
+        [samples.batch] if isinstance(samples, Full) else _take(stream, samples.count if isinstance(samples, Average) else 1)
+    )
+    found: Estimate | None = None
+    for batch in batches:
+        one = _at(inner, state, batch, method, on_failure, first=found is None)
+        if found is None:
+            found = one
+        else:
+            found.samples += one.samples
+            found.adjoints += one.adjoints
+    assert found is not None
+    inner.show(inner.steps, found.state)
+    return replace(found, stochastic=isinstance(samples, Average))
+
+
+def _take(stream: Iterator[Any], count: int) -> list[Any]:
+    return [next(stream) for _ in range(count)]
+
+
+class Linearised:
+    """The last step at a state, with its graph: the image, J, and ∂F/∂θ."""
+
+    def __init__(self, inner: Inner, state: State, batch: Any) -> None:
+        rest = inner.step.at_rest() if isinstance(inner.step, Trainer) else None
+        self.inner = inner
+        self.hyper = with_gradient(inner.hyper)
+        self.split = inner.split
+        if rest is not None:  # the same minima with another J: what that optimiser keeps beside the parameters is left out
+            keys = ("parameters", "statistics", "buffers")
+            at = {key: state[key] for key in keys}
+            self.split = Split.of(at, inner.step.carried)  # type: ignore[union-attr]
+            with torch.no_grad():
+                real = inner.advance(state, batch)
+        else:
+            at, real = state, None
+        moving, carried = self.split.part(at)
+        layout = Layout.of(tuple(moving))
+        self.h = layout.flatten([leaf.detach() for leaf in moving])
+        split, after, hyper = self.split, list(carried), self.hyper
+        last = inner.step if rest is None else rest
+
+        def call(leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # knows nothing of self: a cycle would keep the graph
+            new, after[:] = split.part(last(split.join(leaves, carried), hyper, batch))
+            return tuple(new)
+
+        self.update = Update(call, (), layout, probe=False)
+        self.jacobian = Jacobian(self.update, self.h)
+        self.state = self.split.join([leaf.detach() for leaf in self.jacobian.outputs], list(after)) if real is None else real
+
+    def cotangents(self, end: Slope) -> list[Tensor]:
+        """∂L/∂h for the tensors that this linearisation has."""
+        whole = self.inner.split.join(end.state, self.inner.split.part(self.state)[1])
+        if self.split is self.inner.split:
+            return end.state
+        return self.split.part({key: whole[key] for key in ("parameters", "statistics", "buffers")})[0]
+
+    def pull(self, z: list[Tensor]) -> list[Tensor | None]:
+        """zᵀ ∂F/∂θ, for each hyperparameter."""
+        outputs = [(out, v) for out, v in zip(self.jacobian.outputs, z, strict=True) if out.requires_grad]
+        images, cotangents = [out for out, _ in outputs], [v for _, v in outputs]
+        return list(torch.autograd.grad(images, list(self.hyper.values()), cotangents, retain_graph=True, allow_unused=True))
+
+    def residual(self) -> float:
+        image = self.update.layout.flatten([out.detach() for out in self.jacobian.outputs])
+        size = float(image.norm())
+        return float((image - self.h).norm()) / size if size else float((image - self.h).norm())
+
+    def dependence(self) -> dict[str, Dependence]:
+        """Which hyperparameters move the steady state. torch's random state stays as it was."""
+        devices = [self.h.device] if self.h.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            # How far training is from its end would cost a solve of its own; unknown (1.0) means a fixed threshold.
+            return dependence_on(self.update, self.h, self.hyper, torch.Generator().manual_seed(0), distance=1.0)
+
+
+def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: OnFailure, first: bool) -> Estimate:
+    """One linearisation, one adjoint solve."""
+    last = Linearised(inner, state, batch)
+    end = slope(inner, last.state)
+    record = AdjointRecord()
+    adjoint = Adjoint(
+        update=last.update,
+        h=last.h,
+        jacobian=last.jacobian,
+        solver=method.adjoint,
+        record=record,
+        on_failure=on_failure,
+        uniform=method.initial == "uniform",
+        seed=method.seed,
+        name=repr(method.solver),
+    )
+    pulled = last.pull(adjoint.solve(last.cotangents(end)))
+    grads: Gradients = {n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)}
+    dependence = _without_direct(last.dependence(), end) if first else {}
+    certificates: list[AdjointSolution] = [] if record.last is None else [record.last]
+    return Estimate(last.state, end.value, [grads], certificates, dependence, last.residual())
+
+
+def _without_direct(dependence: dict[str, Dependence], end: Slope) -> dict[str, Dependence]:
+    """What the objective uses directly has a gradient, whether the steady state moves or not."""
+    return {name: found for name, found in dependence.items() if end.direct[name] is None}
+
+
+def _fresh(
+    inner: Inner, state: State, stream: Iterator[Any], method: Implicit, samples: Fresh, on_failure: OnFailure
+) -> Estimate:
+    """The Neumann series with a new mini-batch for every term."""
+    steps = method.solver.steps if isinstance(method.solver, Neumann) else None
+    if steps is None:
+        raise ValueError(f"Fresh(...) needs a Neumann series of a given length, Implicit(Neumann(steps=K)); got {method!r}.")
+    estimate: Estimate | None = None
+    for _ in range(samples.count):
+        first = Linearised(inner, state, next(stream))
+        end = slope(inner, first.state)
+        if estimate is None:
+            dependence = _without_direct(first.dependence(), end)
+            estimate = Estimate(first.state, end.value, [], [], dependence, first.residual(), stochastic=True)
+            inner.show(inner.steps, first.state)
+        v = z = first.update.layout.flatten(first.cotangents(end))
+        size = float(v.norm())
+        del first
+        for _ in range(steps):
+            v = Linearised(inner, state, next(stream)).jacobian.vjp(v)
+            z = z + v
+        if not float(v.norm()) <= GROWTH * size:
+            report_failure(_GREW.format(magnitude(float(v.norm()) / (size or 1.0))), on_failure)
+        last = Linearised(inner, state, next(stream))
+        pulled = last.pull(last.update.layout.split(z))
+        estimate.samples.append({n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)})
+    assert estimate is not None
+    return estimate
+
+
+_GREW = (
+    "the terms of the stochastic Neumann series grew to {} times the cotangent: the products of J over mini-batches do not decay."
+    " Take fewer steps, larger batches, a smaller learning rate, or last=Full(batch) with a solver that needs no decay."
+)

@@ -1,0 +1,153 @@
+"""A module as a function of its parameters, with the running statistics of BatchNorm as part of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Named = dict[str, Tensor]
+
+
+class Model:
+    """Calls functions of a module with parameters and buffers of our choice; the module itself stays as it is.
+
+    Training runs in the modes that the module's parts had when this was made, so that frozen parts stay frozen; evaluation
+    in eval mode. The running statistics of BatchNorm are computed here, by the same formula, since torch writes them in place
+    where autograd does not look: so the gradient knows that they follow the weights.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"model must be a torch.nn.Module; got {type(module).__name__}.")
+        self.module = module
+        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        if not self.names:
+            raise ValueError("the model has no parameter that needs a gradient, so there is nothing to train.")
+        self._modes = {name: part.training for name, part in module.named_modules()}
+        self._norms = {name: part for name, part in module.named_modules() if _keeps_statistics(part)}
+        buffers = dict(module.named_buffers())
+        self._statistics = [f"{n}.{k}".lstrip(".") for n in self._norms for k in ("running_mean", "running_var")]
+        self._buffers = [name for name in buffers if name not in self._statistics]
+
+    def parameters(self) -> Named:
+        own = dict(self.module.named_parameters())
+        return {name: own[name].detach().clone() for name in self.names}
+
+    def statistics(self) -> Named:
+        own = dict(self.module.named_buffers())
+        return {name: own[name].detach().clone() for name in self._statistics}
+
+    def buffers(self) -> Named:
+        own = dict(self.module.named_buffers())
+        return {name: own[name].detach().clone() for name in self._buffers}
+
+    def load(self, tensors: Named) -> None:
+        """Write tensors into the module."""
+        own = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
+
+    def train(self, function: Callable[[nn.Module], Tensor], parameters: Named, state: Named) -> tuple[Tensor, Named]:
+        """function(module) in training mode, and the statistics and buffers after it."""
+        with self._mode(self._modes), ExitStack() as stack:
+            statistics = {name: state[name] for name in self._statistics}
+            counters = {name: state[name].clone() for name in self._buffers}  # what the module writes in place
+            for name, part in self._norms.items():
+                stack.enter_context(_watched(name, part, statistics, counters))
+            given = {**parameters, **{name: state[name] for name in self._statistics}, **counters}
+            value = self._call(function, given)
+            return value, {**statistics, **{name: given[name].detach() for name in self._buffers}}
+
+    def evaluate(self, function: Callable[[nn.Module], Any], parameters: Named, state: Named) -> Any:
+        """function(module) in eval mode."""
+        with self._mode(dict.fromkeys(self._modes, False)), ExitStack() as stack:
+            for part in self._norms.values():
+                stack.enter_context(_differentiable(part))
+            return self._call(function, {**parameters, **{name: buffer.clone() for name, buffer in state.items()}})
+
+    def _call(self, function: Callable[[nn.Module], Any], given: Named) -> Any:
+        prefixed = {f"module.{name}": tensor for name, tensor in given.items()}
+        value = functional_call(_Calling(self.module, function), prefixed, ())
+        for name in given:
+            given[name] = prefixed[f"module.{name}"]  # a module may also put a new tensor in the place of a buffer
+        return value
+
+    @contextmanager
+    def _mode(self, modes: dict[str, bool]) -> Generator[None]:
+        parts = dict(self.module.named_modules())
+        before = {name: part.training for name, part in parts.items()}
+        try:
+            for name, part in parts.items():
+                part.training = modes.get(name, part.training)
+            yield
+        finally:
+            for name, part in parts.items():
+                part.training = before[name]
+
+
+class _Calling(nn.Module):
+    """Lets functional_call run a whole function of the module, not just its forward."""
+
+    def __init__(self, module: nn.Module, function: Callable[[nn.Module], Any]) -> None:
+        super().__init__()
+        self.module = module
+        self._function = function
+
+    def forward(self) -> Any:
+        return self._function(self.module)
+
+
+def _keeps_statistics(part: nn.Module) -> bool:
+    known = isinstance(part, _BatchNorm) and not isinstance(part, nn.SyncBatchNorm)
+    return known and part.training and bool(part.track_running_stats) and part.running_mean is not None
+
+
+@contextmanager
+def _watched(name: str, part: nn.Module, statistics: Named, buffers: Named) -> Generator[None]:
+    """Let a BatchNorm part update its running statistics in `statistics`, with their derivative, and not in place."""
+    norm = cast("_BatchNorm", part)
+    keys = [f"{name}.{key}".lstrip(".") for key in ("running_mean", "running_var", "num_batches_tracked")]
+
+    def update(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x: Tensor = args[0] if args else kwargs["input"]
+        buffers[keys[2]].add_(1)
+        weight = norm.momentum if norm.momentum is not None else 1 / buffers[keys[2]].to(x.dtype)
+        dims = [d for d in range(x.dim()) if d != 1]
+        seen = (x.mean(dims), x.var(dims, correction=1))
+        for key, new in zip(keys, seen, strict=False):
+            statistics[key] = (1 - weight) * statistics[key] + weight * new
+
+    handle = norm.register_forward_pre_hook(update, with_kwargs=True)
+    norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        norm.track_running_stats = True
+        handle.remove()
+
+
+@contextmanager
+def _differentiable(part: nn.Module) -> Generator[None]:
+    """Let a BatchNorm part in eval mode pass gradients to its running statistics, which torch's own refuses."""
+    norm = cast("_BatchNorm", part)
+
+    def normalise(input: Tensor) -> Tensor:
+        shape = [1, -1] + [1] * (input.dim() - 2)
+        mean, var = cast("Tensor", norm.running_mean), cast("Tensor", norm.running_var)
+        scale = (var + norm.eps).rsqrt()
+        if not norm.affine:
+            return (input - mean.view(shape)) * scale.view(shape)
+        return (input - mean.view(shape)) * (norm.weight * scale).view(shape) + norm.bias.view(shape)
+
+    norm.forward = normalise
+    try:
+        yield
+    finally:
+        del norm.forward

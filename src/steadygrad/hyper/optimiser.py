@@ -1,0 +1,219 @@
+"""Optimisers as maps from state to state, with hyperparameters that can be differentiated: SGD and Adam."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from steadygrad.hyper.model import Model, Named
+from steadygrad.hyper.problem import Hyper, Objective
+from steadygrad.state import State
+
+Loss = Callable[[Any, Any, Hyper], Tensor]
+"""The training loss, `loss(model, batch, hyper)`."""
+Setting = float | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Optimiser(ABC):
+    """One training step of a module as a map `step(state, hyper, batch) -> state`.
+
+    The state is a dict: the module's "parameters", what the optimiser keeps beside them, the running "statistics" of
+    BatchNorm, and other "buffers", which are carried along and have no gradient. A setting is a number, or a tensor with one
+    number a parameter tensor (in the order of `names`); an entry of the same name in `hyper` takes its place. Whatever else
+    is in `hyper` is for the loss.
+    """
+
+    model: nn.Module
+    loss: Loss
+    carried: ClassVar[frozenset[str]] = frozenset({"buffers"})
+    slots: ClassVar[tuple[str, ...]] = ()
+    last_loss: list[Tensor] = field(default_factory=list[Tensor], init=False, repr=False)
+    """The training loss of the last step, in a list of one; empty before the first."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_of", Model(self.model))
+
+    @property
+    def _model(self) -> Model:
+        return self._of  # type: ignore[attr-defined]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameter tensors that are trained, in the order of per-tensor settings."""
+        return list(self._model.names)
+
+    def per_tensor(self, value: float) -> Tensor:
+        """That value once for every parameter tensor: a setting with one number each."""
+        first = next(iter(self._model.parameters().values()))
+        return torch.full((len(self._model.names),), value, dtype=first.dtype, device=first.device)
+
+    def initial(self) -> State:
+        """The state that starts from the module's present parameters and buffers."""
+        parameters = self._model.parameters()
+        slots = {slot: {name: torch.zeros_like(p) for name, p in parameters.items()} for slot in self.slots}
+        return {"parameters": parameters, **slots, "statistics": self._model.statistics(), "buffers": self._buffers()}
+
+    def _buffers(self) -> Named:
+        return self._model.buffers()
+
+    def load(self, state: State) -> None:
+        """Write the parameters and buffers of a state into the module."""
+        buffers = {name: tensor for name, tensor in state["buffers"].items() if name != COUNT}
+        self._model.load({**state["parameters"], **state["statistics"], **buffers})
+
+    def evaluate(self, objective: Objective, state: State, hyper: Hyper) -> Tensor:
+        """objective(model, hyper) with the parameters of the state, in eval mode."""
+        own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
+        return self._model.evaluate(lambda module: objective(module, hyper), state["parameters"], own)
+
+    def at_rest(self) -> Optimiser | None:
+        """Another step with the same steady state and a better J, or None where this one's own is used."""
+        return None
+
+    def __call__(self, state: State, hyper: Hyper, batch: Any) -> State:
+        parameters, gradients, after = self._differentiate(state, hyper, batch)
+        statistics = {name: after[name] for name in state["statistics"]}
+        buffers = {name: after.get(name, tensor) for name, tensor in state["buffers"].items()}
+        moved = self.move(parameters, gradients, {**state, "buffers": buffers}, hyper)
+        return {"statistics": statistics, "buffers": buffers, **moved}
+
+    @abstractmethod
+    def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
+        """The new "parameters", slots and, if they change, "buffers"."""
+
+    def setting(self, name: str, hyper: Hyper) -> Sequence[Setting]:
+        """One value of a setting for every parameter tensor."""
+        value: Any = hyper.get(name, getattr(self, name))
+        count = len(self._model.names)
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            return [value] * count
+        if value.shape != (count,):
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)}; give one number, or one for each of the {count} parameter tensors "
+                f"(step.per_tensor(value)): {', '.join(self._model.names)}."
+            )
+        return [value[i] for i in range(count)]
+
+    def _differentiate(self, state: State, hyper: Hyper, batch: Any) -> tuple[Named, Named, Named]:
+        """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
+        own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
+
+        def loss(parameters: Named) -> tuple[Tensor, tuple[Tensor, Named]]:
+            value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
+            _check_loss(value)
+            return value.reshape(()), (value.detach(), after)
+
+        parameters: Named = state["parameters"]
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+            gradients, (_, after) = torch.func.grad(loss, has_aux=True)(parameters)
+            return parameters, gradients, after
+        record = torch.is_grad_enabled()
+        with torch.enable_grad():
+            inputs = {n: p if record and p.requires_grad else p.detach().requires_grad_() for n, p in parameters.items()}
+            value, (shown, after) = loss(inputs)
+            if not value.requires_grad:
+                raise ValueError("the training loss does not depend on the parameters: is there a detach() or no_grad() in it?")
+            found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
+        self.last_loss[:] = [shown]
+        if not record:
+            return parameters, dict(zip(inputs, found, strict=True)), {n: tensor.detach() for n, tensor in after.items()}
+        return inputs, dict(zip(inputs, found, strict=True)), after
+
+
+COUNT = "steps taken"
+"""Where Adam counts its steps, among the buffers."""
+
+
+def _check_loss(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"loss(model, batch, hyper) must return one number as a tensor; got {got}. Take a mean.")
+
+
+@dataclass(frozen=True, eq=False)
+class SGD(Optimiser):
+    """Gradient descent with momentum: m ← βm − (1−β)g, p ← p + αm, where g = ∂loss/∂p + λp.
+
+    α is `rate`, β `momentum`, λ `decay`. At a steady state m = g = 0, so that it depends on λ and on whatever the loss depends
+    on, but not on α and β: these need "forward" or "bptt". With rate ᾱ, `torch.optim.SGD(lr=ᾱ(1−β), momentum=β)` takes the
+    same steps. One gradient of the loss a step. Maclaurin, Duvenaud and Adams 2015.
+
+    >>> step = SGD(nn.Linear(2, 1), lambda model, batch, hyper: model(batch).square().mean(), rate=0.1)
+    >>> state = step(step.initial(), {"decay": torch.tensor(0.01)}, torch.ones(4, 2))
+    >>> sorted(state), step.names
+    (['buffers', 'momentum', 'parameters', 'statistics'], ['weight', 'bias'])
+    """
+
+    rate: Setting = 0.1
+    momentum: Setting = 0.0
+    decay: Setting = 0.0
+    slots: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
+        rates, momenta, decays = (self.setting(name, hyper) for name in ("rate", "momentum", "decay"))
+        moved: dict[str, Named] = {"parameters": {}, "momentum": {}}
+        for (name, p), rate, beta, decay in zip(parameters.items(), rates, momenta, decays, strict=True):
+            g = gradients[name] + decay * p
+            m = beta * state["momentum"][name] - (1 - beta) * g
+            moved["momentum"][name], moved["parameters"][name] = m, p + rate * m
+        return moved
+
+
+@dataclass(frozen=True, eq=False)
+class Descent(Optimiser):
+    """p ← p − α(∂loss/∂p + λp): the plainest map whose steady states are the minima, whatever optimiser has found them."""
+
+    rate: Setting = 0.1
+    decay: Setting = 0.0
+
+    def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
+        rates = [rate.detach() if isinstance(rate, Tensor) else rate for rate in self.setting("rate", {})]
+        decays = self.setting("decay", hyper)
+        new = {n: p - a * (gradients[n] + d * p) for (n, p), a, d in zip(parameters.items(), rates, decays, strict=True)}
+        return {"parameters": new}
+
+
+@dataclass(frozen=True, eq=False)
+class Adam(Optimiser):
+    """Adam: m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², p ← p − α m̂/(√v̂ + ε), hats for the correction of the start.
+
+    g = ∂loss/∂p + λp with `decay` λ, or p ← p − αλp besides with `decoupled=True` (AdamW). The values are those of torch's.
+    At a minimum v = 0 and the step is scaled by 1/ε, so its own J is useless there: implicit methods take the J of plain
+    gradient descent instead, whose steady states are the same (not so for AdamW, which keeps its own). Kingma and Ba 2015.
+    """
+
+    rate: Setting = 1e-3
+    beta1: Setting = 0.9
+    beta2: Setting = 0.999
+    decay: Setting = 0.0
+    eps: float = 1e-8
+    decoupled: bool = False
+    slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+
+    def _buffers(self) -> Named:
+        return {**self._model.buffers(), COUNT: torch.tensor(0)}
+
+    def at_rest(self) -> Optimiser | None:
+        return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)
+
+    def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
+        rates, beta1, beta2, decays = (self.setting(name, hyper) for name in ("rate", "beta1", "beta2", "decay"))
+        count = state["buffers"][COUNT] + 1
+        t = count.to(next(iter(parameters.values())).dtype)
+        moved: dict[str, Named] = {"parameters": {}, "mean": {}, "square": {}}
+        for (name, p), rate, b1, b2, decay in zip(parameters.items(), rates, beta1, beta2, decays, strict=True):
+            g = gradients[name] if self.decoupled else gradients[name] + decay * p
+            m = b1 * state["mean"][name] + (1 - b1) * g
+            v = b2 * state["square"][name] + (1 - b2) * g * g
+            # The root of zero has no derivative; below the smallest normal number nothing is lost.
+            root = (v / (1 - b2**t)).clamp_min(torch.finfo(v.dtype).tiny).sqrt()
+            kept = (1 - rate * decay) * p if self.decoupled else p
+            moved["parameters"][name] = kept - rate * (m / (1 - b1**t)) / (root + self.eps)
+            moved["mean"][name], moved["square"][name] = m, v
+        return {**moved, "buffers": {**state["buffers"], COUNT: count}}

@@ -1,0 +1,207 @@
+"""The inner problem: a training step as the update F, what of its state moves, and the loss at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from steadygrad.hyper.batches import Batches
+from steadygrad.solution import SteadyStateError
+from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
+
+Hyper = dict[str, Tensor]
+Step = Callable[[State, Hyper, Any], State]
+"""One step of training, `step(state, hyper, batch) -> state`: the update F."""
+Objective = Callable[[Any, Hyper], Tensor]
+"""The loss to lower: `objective(model, hyper)` for the optimisers here, `objective(state, hyper)` for a step of one's own."""
+Observe = Callable[[int, State], None]
+
+
+class NonfiniteError(SteadyStateError):
+    """Training, its loss or its hypergradient left the finite numbers; `tune` rejects such a step."""
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """A step that knows its model: where it starts, how to evaluate it, and what it only carries along."""
+
+    carried: frozenset[str]
+
+    def __call__(self, state: State, hyper: Hyper, batch: Any) -> State: ...
+    def initial(self) -> State: ...
+    def evaluate(self, objective: Objective, state: State, hyper: Hyper) -> Tensor: ...
+    def at_rest(self) -> Step | None: ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which tensors of a training state move, and so belong to the hidden state, and which are only carried along.
+
+    Carried are tensors that are not floating point (counters) and those under a key that the step names in `carried`
+    (buffers): no gradient passes through them.
+    """
+
+    template: State
+    moves: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, state: State, carried: frozenset[str]) -> Split:
+        moves: list[bool] = []
+        parts = state.items() if isinstance(state, dict) else [("", state)]
+        for key, part in parts:
+            moves += [leaf.dtype.is_floating_point and key not in carried for leaf in leaves_of(part)]
+        if not any(moves):
+            raise TypeError("the state has no floating-point tensor that training could move.")
+        return cls(map_state(lambda _: None, state), tuple(moves))
+
+    def part(self, state: State) -> tuple[list[Tensor], list[Tensor]]:
+        """The tensors that move, and those that are carried."""
+        leaves = in_order(self.template, state)
+        moving = [leaf for leaf, moves in zip(leaves, self.moves, strict=True) if moves]
+        return moving, [leaf.detach() for leaf, moves in zip(leaves, self.moves, strict=True) if not moves]
+
+    def join(self, moving: Sequence[Tensor], carried: Sequence[Tensor]) -> State:
+        a, b = iter(moving), iter(carried)
+        leaves = iter([next(a) if moves else next(b) for moves in self.moves])
+        return _fill(self.template, leaves)
+
+
+def _fill(template: State, leaves: Any) -> State:
+    if template is None:
+        return next(leaves)
+    if isinstance(template, dict):
+        return {key: _fill(item, leaves) for key, item in template.items()}
+    items = [_fill(item, leaves) for item in template]
+    if isinstance(template, list):
+        return items
+    return type(template)(*items) if hasattr(template, "_fields") else tuple(items)
+
+
+@dataclass(frozen=True)
+class Inner:
+    """T steps of training from one start, with the objective at their end."""
+
+    step: Step
+    state: State
+    hyper: Hyper
+    objective: Objective
+    batches: Batches
+    steps: int
+    split: Split
+    observe: Observe | None = None
+
+    @classmethod
+    def of(
+        cls, step: Step, hyper: Mapping[str, Any], objective: Objective, batches: Batches, steps: int, state: State | None
+    ) -> Inner:
+        if not callable(step):
+            raise TypeError(f"step must be callable as step(state, hyper, batch); got {type(step).__name__}.")
+        if not callable(objective):
+            raise TypeError(f"objective must be callable; got {type(objective).__name__}.")
+        if state is None:
+            if not isinstance(step, Trainer):
+                raise TypeError("a step of your own needs state=..., the state that training starts from.")
+            state = step.initial()
+        split = Split.of(state, step.carried if isinstance(step, Trainer) else frozenset())
+        moving, carried = split.part(state)
+        Layout.of(tuple(moving))  # refuses what has no flat form, with a message
+        start = split.join([leaf.detach() for leaf in moving], carried)
+        return cls(step, start, tensors(hyper, moving[0]), objective, batches, steps, split)
+
+    def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
+        """F on a state; with a graph if gradients are enabled."""
+        new = self.step(state, self.hyper if hyper is None else hyper, batch)
+        if structure_of(new) != structure_of(state):
+            raise TypeError(
+                f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."
+            )
+        return new
+
+    def train(self, stream: Any, steps: int, state: State | None = None, first: int = 0) -> State:
+        """That many steps without a graph: memory does not grow with them."""
+        state = self.state if state is None else state
+        with torch.no_grad():
+            for t in range(first, first + steps):
+                state = self.advance(state, next(stream))
+                self.show(t + 1, state)
+        return state
+
+    def show(self, t: int, state: State) -> None:
+        if self.observe is not None:
+            self.observe(t, map_state(Tensor.detach, state))
+
+    def loss(self, state: State, hyper: Hyper) -> Tensor:
+        """The objective at a state."""
+        if isinstance(self.step, Trainer):
+            value = self.step.evaluate(self.objective, state, hyper)
+        else:
+            value = self.objective(state, hyper)
+        if not isinstance(value, Tensor) or value.numel() != 1 or not value.dtype.is_floating_point:  # pyright: ignore[reportUnnecessaryIsInstance]
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"objective must return one number as a tensor; got {got}. Take a mean, and keep it a tensor.")
+        return value.reshape(())
+
+    def check_finite(self, state: State, value: Tensor) -> None:
+        moving, _ = self.split.part(state)
+        if not all(bool(leaf.isfinite().all()) for leaf in moving):
+            raise NonfiniteError(
+                f"training left the finite numbers within {self.steps} steps. Lower the learning rates, or give tune a smaller "
+                "outer rate."
+            )
+        if not bool(value.isfinite()):
+            raise NonfiniteError(f"the objective is {value.item()} after training, although the state is finite.")
+
+
+@dataclass
+class Slope:
+    """∂L/∂h_T and the direct ∂L/∂θ of the objective, with its value."""
+
+    value: Tensor
+    state: list[Tensor]
+    direct: dict[str, Tensor | None]
+
+
+def slope(inner: Inner, state: State) -> Slope:
+    """Differentiate the objective at a state: one backward pass through it alone."""
+    moving, carried = inner.split.part(state)
+    leaves = [leaf.detach().requires_grad_() for leaf in moving]
+    hyper = with_gradient(inner.hyper)
+    with torch.enable_grad():
+        value = inner.loss(inner.split.join(leaves, carried), hyper)
+    inner.check_finite(state, value)
+    if not value.requires_grad:
+        raise SteadyStateError("the objective depends on neither the state nor the hyperparameters: is there a detach() in it?")
+    grads = torch.autograd.grad(value, [*leaves, *hyper.values()], allow_unused=True)
+    found = cast("Sequence[Tensor | None]", grads)
+    state_grads = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=False)]
+    return Slope(value.detach(), state_grads, dict(zip(hyper, grads[len(leaves) :], strict=True)))
+
+
+def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
+    """The hyperparameters as detached tensors; plain numbers become tensors of the state's dtype."""
+    if not isinstance(hyper, Mapping) or not hyper:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f'hyper must be a dict such as {{"decay": torch.tensor(1e-3)}}; got {hyper!r:.80}.')
+    found: Hyper = {}
+    for name, value in hyper.items():
+        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+            raise TypeError(f"hyper[{name!r}] must be floating point and not empty; got {tensor.dtype} of {tuple(tensor.shape)}.")
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"hyper[{name!r}] is not finite.")
+        found[name] = tensor
+    return found
+
+
+def with_gradient(hyper: Hyper) -> Hyper:
+    """The same values as leaves that need a gradient."""
+    return {name: value.detach().requires_grad_() for name, value in hyper.items()}
+
+
+def total(*parts: Tensor | None) -> Tensor | None:
+    """The sum of what is there; None if nothing is."""
+    there = [part for part in parts if part is not None]
+    return sum(there[1:], start=there[0]) if there else None

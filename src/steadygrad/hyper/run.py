@@ -1,0 +1,187 @@
+"""A tuning under way: how it takes a step, takes one back, saves itself and goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from steadygrad.hyper.bar import Bar
+from steadygrad.hyper.checkpoint import load, portable, random_states, restore_random_states, save
+from steadygrad.hyper.constraints import Parametrised
+from steadygrad.hyper.gradient import Hypergradient
+from steadygrad.hyper.history import Entry, Tuning
+from steadygrad.hyper.problem import NonfiniteError
+from steadygrad.solution import OnFailure, report_failure
+from steadygrad.state import State
+
+HALVINGS = 10
+"""How often a step that leads to NaN is halved before the tuning gives up."""
+Outer = Callable[[Iterable[Tensor]], Optimizer]
+Attempt = Callable[[], tuple[Hypergradient, float]]
+Callback = Callable[[Entry, Hypergradient], None]
+
+
+@dataclass
+class Best:
+    loss: float
+    meta_step: int
+    hyper: dict[str, Tensor]
+    state: State
+
+
+class Run:
+    """A tuning under way: what it has, what it saves, and how it takes a step or takes one back."""
+
+    def __init__(
+        self, parametrised: Parametrised, start: State, path: Path | None, continued: bool, patience: int | None, steps: int
+    ) -> None:
+        self.parametrised = parametrised
+        self.state = start
+        self.path = path
+        self.continued = continued
+        self.patience = patience
+        self.steps = steps
+        self.done = 0
+        self.history: list[Entry] = []
+        self.best: Best | None = None
+        self.before: dict[str, Tensor] | None = None
+        """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
+        self.halvings = 0
+
+    def begin(self, outer: Outer, schedule: Callable[[Optimizer], LRScheduler] | None, settings: dict[str, Any]) -> None:
+        """Make the outer optimiser, and go on from a checkpoint if there is one."""
+        self.outer = outer(list(self.parametrised.free.values()))
+        if not isinstance(self.outer, Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"outer must make a torch.optim optimiser from parameters; it made {type(self.outer).__name__}.")
+        self.schedule = None if schedule is None else schedule(self.outer)
+        constraints = {name: repr(type(c).__name__) for name, c in self.parametrised.constraints.items()}
+        shapes = {name: list(free.shape) for name, free in self.parametrised.free.items()}
+        self.signature = {**settings, "hyper": constraints, "shapes": shapes, "outer": type(self.outer).__name__}
+        saved = None if self.path is None else load(self.path, self.signature)
+        if saved is not None:
+            self._resume(saved)
+
+    @property
+    def stopped(self) -> str:
+        """Why the tuning is over before its last meta step; empty while it is not."""
+        if self.patience is None or self.best is None or self.done - self.best.meta_step <= self.patience:
+            return ""
+        return f"no improvement in {self.patience} meta steps"
+
+    def meta_step(self, attempt: Attempt, bar: Bar, callback: Callback | None, on_failure: OnFailure) -> None:
+        """Train, differentiate, move; or go half the way back where that gave no finite numbers."""
+        try:
+            found, watched = attempt()
+        except NonfiniteError as error:
+            self._reject(str(error), bar, on_failure)
+            return
+        self.parametrised.set_gradients(found.gradients)
+        norm = self.parametrised.gradient_norm()
+        entry = _entry(self.done + 1, self.parametrised.values(), found, watched, norm)
+        if not (math.isfinite(norm) and math.isfinite(watched)):
+            self._reject(f"the gradient norm is {norm} and the validation loss {watched}", bar, on_failure)
+            return
+        self._keep(entry, found, watched)
+        if callback is not None:
+            callback(entry, found)
+        bar.step(entry, self.best.loss if self.best else math.nan)
+
+    def _keep(self, entry: Entry, found: Hypergradient, watched: float) -> None:
+        self.done += 1
+        self.halvings = 0
+        self.history.append(entry)
+        if self.best is None or watched < self.best.loss:
+            self.best = Best(watched, self.done, self.parametrised.values(), found.state)
+        self.before = self.parametrised.snapshot()
+        self.outer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        if self.continued:
+            self.state = found.state
+        self._save()
+
+    def _reject(self, reason: str, bar: Bar, on_failure: OnFailure) -> None:
+        """Go half the way back to the last good hyperparameters."""
+        if self.before is None:
+            raise NonfiniteError(f"the very first training failed, before any hyperparameter was changed: {reason}")
+        self.halvings += 1
+        if self.halvings > HALVINGS:
+            raise NonfiniteError(f"a step of the outer optimiser was halved {HALVINGS} times and still: {reason}")
+        values = {name: value.tolist() for name, value in self.parametrised.values().items()}
+        nan = math.nan
+        self.history.append(Entry(self.done + 1, values, nan, nan, nan, rejected=reason))
+        tried = self.parametrised.snapshot()
+        self.parametrised.restore({name: torch.lerp(tried[name], good, 0.5) for name, good in self.before.items()})
+        said: OnFailure = "ignore" if on_failure == "ignore" else "warn"  # it is dealt with, so nothing to raise
+        report_failure(f"meta step {self.done + 1} was rejected and halved: {reason}", said)
+        bar.step(self.history[-1], self.best.loss if self.best else math.nan)
+        self._save()
+
+    def _save(self) -> None:
+        if self.path is None or self.best is None:
+            return
+        best = self.best
+        save(
+            self.path,
+            {
+                "signature": self.signature,
+                "done": self.done,
+                "halvings": self.halvings,
+                "free": self.parametrised.snapshot(),
+                "before": self.before,
+                "outer": portable(self.outer.state_dict()),
+                "schedule": None if self.schedule is None else portable(self.schedule.state_dict()),
+                "history": [entry.to_dict() for entry in self.history],
+                "best": {"loss": best.loss, "meta_step": best.meta_step, "hyper": best.hyper, "state": best.state},
+                "state": self.state,
+                "random": random_states(),
+            },
+        )
+
+    def _resume(self, saved: dict[str, Any]) -> None:
+        self.done, self.halvings, self.before = saved["done"], saved["halvings"], saved["before"]
+        self.parametrised.restore(saved["free"])
+        self.outer.load_state_dict(saved["outer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(saved["schedule"])
+        self.history = [Entry.of(entry) for entry in saved["history"]]
+        self.best = Best(**saved["best"])
+        self.state = saved["state"]
+        restore_random_states(saved["random"])
+
+    def result(self) -> Tuning:
+        assert self.best is not None
+        return Tuning(
+            hyper=self.best.hyper,
+            loss=self.best.loss,
+            meta_step=self.best.meta_step,
+            state=self.best.state,
+            history=self.history,
+            last=self.parametrised.values(),
+            stopped=self.stopped or "all meta steps done",
+        )
+
+
+def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watched: float, norm: float) -> Entry:
+    noise = None
+    if found.variance is not None:
+        size = math.sqrt(sum(float(g.square().sum()) for g in found.gradients.values()))
+        noise = math.sqrt(sum(float(v.sum()) for v in found.variance.values())) / size if size else None
+    return Entry(
+        meta_step=meta_step,
+        hyper={name: value.tolist() for name, value in values.items()},
+        loss=found.loss,
+        validation=watched,
+        gradient_norm=norm,
+        residual=None if found.adjoint is None else found.adjoint.residual,
+        noise=noise,
+        degenerate=tuple(found.degenerate),
+    )
