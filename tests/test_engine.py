@@ -82,8 +82,19 @@ def start(out, diary, *words):
     """The command line in a process group of its own, as a shell starts it."""
     environment = os.environ | {"TOY_DIARY": str(diary)}
     return subprocess.Popen(
-        command(out, *words), env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(out, *words),
+        env=environment,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+
+
+def heed_interrupts():
+    """A shell lets its background jobs ignore Ctrl-C, and their children inherit that: so would a test run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def diary_of(path):
