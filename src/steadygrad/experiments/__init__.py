@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from steadygrad.experiments.citation import CITATION
 from steadygrad.experiments.experiment import Experiment
 from steadygrad.experiments.hopfield import HOPFIELD
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (HOPFIELD,)}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (HOPFIELD, CITATION)}

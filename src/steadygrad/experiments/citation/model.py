@@ -1,0 +1,198 @@
+"""The networks: the paper's GRU as published, a diffusion that has a steady state, and two references without one."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, linear
+
+from steadygrad.experiments.citation.propagation import Sparse
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """F of one solve, and the state to start from."""
+
+    update: Callable[[Tensor], Tensor]
+    start: Tensor
+
+
+class Recurrent(nn.Module, ABC):
+    """A network whose answer is read from the steady state of its dynamics."""
+
+    @abstractmethod
+    def dynamics(self) -> Dynamics:
+        """F with the present weights; dropout is drawn here, once a solve."""
+
+    @abstractmethod
+    def read(self, h: Tensor) -> Tensor:
+        """(nodes, classes) scores."""
+
+    def penalty(self) -> Tensor | None:
+        """What is added to the loss."""
+        return None
+
+
+class PublishedGRU(Recurrent):
+    """h ← GRU(Σ_neighbours h, h) from h₀ = x, read out linearly: x enters through h₀ only. Liao et al. 2018, section 5.2.
+
+    Weights are Kaiming-normal and biases zero, as in the released code. A steady state of this F does not depend on x, and
+    the sum over neighbours has ρ(A) ≫ 1, so that there need be none: ρ(J) is about 1.6 on Cora at the initial weights.
+
+    The cell is that of nn.GRUCell in four matrix products, with gates fused and no copy in between.
+    """
+
+    def __init__(self, adjacency: Sparse, features: Tensor, classes: int, seed: int = 0) -> None:
+        super().__init__()
+        size = features.shape[1]
+        self.adjacency, self.classes, self.size = adjacency, classes, size
+        self.register_buffer("features", features)
+        self.features: Tensor
+        self.cell = nn.GRUCell(size, size)
+        self.out = nn.Linear(size, classes)
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.ndim == 2:
+                nn.init.kaiming_normal_(parameter, generator=generator)
+            else:
+                nn.init.zeros_(parameter)
+
+    def dynamics(self) -> Dynamics:
+        cell, parts = self.cell, [2 * self.size, self.size]
+        gates_in, new_in = cell.weight_ih.split(parts)
+        gates_own, new_own = cell.weight_hh.split(parts)
+        gates_bias = (cell.bias_ih + cell.bias_hh)[: 2 * self.size]
+        new_bias, own_bias = cell.bias_ih[2 * self.size :], cell.bias_hh[2 * self.size :]
+
+        def update(h: Tensor) -> Tensor:
+            a = self.adjacency @ h
+            gates = torch.addmm(torch.addmm(gates_bias, a, gates_in.T), h, gates_own.T).sigmoid()
+            reset, keep = gates.split(self.size, dim=1)
+            own = torch.addmm(own_bias, h, new_own.T)
+            new = torch.addcmul(torch.addmm(new_bias, a, new_in.T), reset, own).tanh()
+            return torch.lerp(new, h, keep)
+
+        return Dynamics(update, self.features)
+
+    def read(self, h: Tensor) -> Tensor:
+        return self.out(h)
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.parameters()), "weight_decay": weight_decay}]
+
+
+class Encoder(nn.Module):
+    """z(x): two layers on sparse features, of each node alone. Dropout on the features and on the hidden layer."""
+
+    def __init__(self, features: Sparse, hidden: int, classes: int, drop: float, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.features, self.drop = features, drop
+        self.first = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features.shape[1], hidden), generator=generator))
+        self.first_bias = nn.Parameter(torch.zeros(hidden))
+        self.second = nn.Parameter(nn.init.xavier_uniform_(torch.empty(classes, hidden), generator=generator))
+        self.second_bias = nn.Parameter(torch.zeros(classes))
+
+    def hidden(self) -> Tensor:
+        """X W₁, with dropout on the entries of X."""
+        x = self.features
+        if self.training and self.drop:
+            x = x.with_values(dropout(x.values, self.drop))
+        return x @ self.first
+
+    def forward(self) -> Tensor:
+        hidden = torch.relu(self.hidden() + self.first_bias)
+        return linear(dropout(hidden, self.drop, self.training), self.second, self.second_bias)
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Decay is for the first layer only, as is usual for these networks."""
+        return [
+            {"params": [self.first, self.first_bias], "weight_decay": weight_decay},
+            {"params": [self.second, self.second_bias]},
+        ]
+
+
+class Diffusion(Recurrent):
+    """h* = (1 − α) Â h* + α z(x): learned, restarted diffusion, x entering at every step as the paper's Equation 1 has it.
+
+    α = floor + (1 − floor) σ(l) is learned. Â is symmetric with ‖Â‖₂ = 1, so J = (1 − α) Â ⊗ I and ‖J‖₂ = 1 − α ≤ 1 − floor:
+    a contraction whatever the weights, hence one steady state. The penalty λ (l − l₀)² keeps α near its prior: left free,
+    few labels make it drift upwards, since they are fitted best without neighbours. APPNP is its first ten steps with a
+    fixed α (Gasteiger et al. 2019).
+    """
+
+    def __init__(
+        self, adjacency: Sparse, encode: Encoder, *, alpha: float = 0.1, prior: float = 0.3, floor: float = 0.01
+    ) -> None:
+        super().__init__()
+        if not floor < alpha < 1:
+            raise ValueError(f"alpha must lie between floor={floor} and 1; got {alpha}.")
+        self.adjacency, self.encode, self.prior, self.floor = adjacency, encode, prior, floor
+        self.centre = math.log((alpha - floor) / (1 - alpha))
+        self.logit = nn.Parameter(torch.tensor(self.centre))
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.floor + (1 - self.floor) * torch.sigmoid(self.logit)
+
+    def dynamics(self) -> Dynamics:
+        z, alpha = self.encode(), self.alpha
+        source, rest = alpha * z, 1 - alpha
+
+        def update(h: Tensor) -> Tensor:
+            return torch.addcmul(source, self.adjacency @ h, rest)
+
+        return Dynamics(update, z.detach())
+
+    def read(self, h: Tensor) -> Tensor:
+        return h
+
+    def penalty(self) -> Tensor:
+        return self.prior * (self.logit - self.centre) ** 2
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        return [*self.encode.groups(weight_decay), {"params": [self.logit]}]
+
+
+class APPNP(nn.Module):
+    """Ten steps of the same diffusion with a fixed α, not a steady state. Gasteiger, Bojchevski and Günnemann 2019."""
+
+    def __init__(self, adjacency: Sparse, encode: Encoder, *, alpha: float = 0.1, steps: int = 10) -> None:
+        super().__init__()
+        self.adjacency, self.encode, self.alpha, self.steps = adjacency, encode, alpha, steps
+
+    def forward(self) -> Tensor:
+        z = self.encode()
+        h = z
+        for _ in range(self.steps):
+            h = (1 - self.alpha) * (self.adjacency @ h) + self.alpha * z
+        return h
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        return self.encode.groups(weight_decay)
+
+
+class GCN(nn.Module):
+    """Two layers of Â ReLU(Â X W₁) W₂. Kipf and Welling 2017."""
+
+    def __init__(self, adjacency: Sparse, encode: Encoder) -> None:
+        super().__init__()
+        self.adjacency, self.encode = adjacency, encode
+
+    def forward(self) -> Tensor:
+        e = self.encode
+        hidden = torch.relu(self.adjacency @ e.hidden() + e.first_bias)
+        return self.adjacency @ linear(dropout(hidden, e.drop, self.training), e.second) + e.second_bias
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        return self.encode.groups(weight_decay)
+
+
+Reference = APPNP | GCN
+Network = PublishedGRU | Diffusion | APPNP | GCN
