@@ -30,9 +30,10 @@ check: $(VENV)/.ready  ## Lint, types, import directions
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
-bench: $(VENV)/.ready  ## Measure the overhead over a hand-written loop, and what warm starts save
+bench: $(VENV)/.ready  ## Measure overheads, what warm starts save, and message passing
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/warm.py
+	$(BIN)/python benchmarks/message_passing.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

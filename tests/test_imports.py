@@ -1,6 +1,7 @@
 """Imports point one way, and the core needs torch and the standard library only."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,3 +63,16 @@ def test_direction(path):
         else:
             allowed = {"torch", *EXTRAS.get(here, set())}
             assert top in allowed or top in sys.stdlib_module_names, f"{here} must not import {top}"
+
+
+def test_core_loads_no_extras_and_experiments_are_there_when_asked_for():
+    code = """
+import sys, steadygrad as sg
+extras = {"numpy", "sklearn", "matplotlib", "rich", "tyro", "jinja2"}
+loaded = {name for name in sys.modules if name.startswith("steadygrad.")}
+assert not {"steadygrad.experiments", "steadygrad.datasets", "steadygrad.report"} & loaded, loaded
+assert not extras - {"numpy"} & set(sys.modules), "torch itself brings numpy, nobody the others"
+print(sg.experiments.hopfield.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["AssociativeMemory", "mnist"]

@@ -1,5 +1,8 @@
 """Gradients at steady states: h* = F(h*), differentiated without unrolling, with a certificate."""
 
+import importlib
+from typing import Any
+
 from steadygrad import hyper, penalty
 from steadygrad.api import steady_state
 from steadygrad.diagnose import Diagnosis, diagnose
@@ -47,3 +50,10 @@ __all__ = [
     "root",
     "steady_state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`sg.datasets` and `sg.experiments` are imported when they are first used: the core needs neither them nor their extras."""
+    if name in ("datasets", "experiments"):
+        return importlib.import_module(f"steadygrad.{name}")
+    raise AttributeError(f"module 'steadygrad' has no attribute {name!r}")

@@ -20,8 +20,8 @@ class ARTBP(Gradient):
 
     One number of steps N ≤ T = `forward.max_steps` is drawn a solve, and the gradient that passes the t-th boundary from
     the end is divided by P(N > t | N ≥ t), so that every term is divided by its chance to be seen. `truncation="uniform"`
-    draws N from {1, …, T}; `"poisson"` from a Poisson law of the given `mean` cut to {1, …, T} (Liao et al. 2018 expect the
-    cut near step 95 of 100: `mean=95`). Variance is the price: average over many solves. Tallec and Ollivier 2017.
+    draws N from {1, …, T}; `"poisson"` from a Poisson law of the given `mean` cut to {1, …, T} (Liao et al. 2018 cut near
+    step 95 of 100, five from the end: `mean=5`). Variance is the price: average over many solves. Tallec and Ollivier 2017.
     """
 
     truncation: Truncation = "uniform"
