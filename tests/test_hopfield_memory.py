@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.experiments.hopfield import AssociativeMemory, MemoryWarning, Stored, corrupt
+from steadygrad.experiments.hopfield.memory import FORMAT
 
 
 def pictures(count: int = 3, seed: int = 0) -> Tensor:
@@ -129,3 +130,31 @@ def test_the_example(capsys: pytest.CaptureFixture[str]):
     example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "associative_memory.py"))
     assert example["main"]() == 0
     assert "house: stored, damaged, recalled" in capsys.readouterr().out
+
+
+def test_refused_argument_leaves_what_is_stored():
+    memory = AssociativeMemory((2, 2), hidden=16)
+    images = torch.tensor([[[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+    memory.store(images)
+    with pytest.raises(ValueError, match="passes"):
+        memory.store(images, passes=0)
+    assert memory.recall(images).int().tolist() == images.tolist()
+
+
+def test_stores_lists_of_tensors_without_grad_and_in_any_default_dtype():
+    memory = AssociativeMemory((2, 2), hidden=16)
+    images = [torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True), torch.tensor([[0.0, 1.0], [1.0, 0.0]])]
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", MemoryWarning)  # two images of four pixels: how well is not the question here
+            memory.store(images)
+        assert memory.recall(images).shape == (2, 2, 2)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_file_that_does_not_fit_together(tmp_path):
+    torch.save({"format": FORMAT, "shape": [2, 2], "hidden": 16, "seed": 0, "weights": {}}, tmp_path / "bad.pt")
+    with pytest.raises(ValueError, match="does not fit together"):
+        AssociativeMemory.load(tmp_path / "bad.pt")

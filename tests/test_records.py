@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -155,3 +156,30 @@ def test_environment_names_the_machine():
     assert set(found) == {"steadygrad", "commit", "python", "torch", "platform", "cpu", "cores"}
     assert found["cores"] >= 1
     assert found["cpu"]
+
+
+HEAD = '{"schema": 1, "experiment": "toy", "config": {"seed": 1}, '
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"schema": 1, "experiment": "toy", "config": {"a": {"$float": "nan", "b": 1}}, "result": {}, "error": null, "measured": {}, "environment": {}}',
+        HEAD + '"result": {"$float": "nan"}, "error": null, "measured": {}, "environment": {}}',
+        HEAD + '"result": {}, "error": null, "measured": {"$float": "nan"}, "environment": {}}',
+    ],
+    ids=["beside other keys", "as a result", "as measurements"],
+)
+def test_misplaced_nan_is_a_stranger(tmp_path, content):
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "aaaa.json").write_text(content)
+    found = read(tmp_path)
+    assert not found.records
+    assert "not a record" in found.strangers[0].reason
+
+
+def test_pipe_in_the_folder_is_a_stranger(tmp_path):
+    (tmp_path / "toy").mkdir()
+    os.mkfifo(tmp_path / "toy" / "pipe.json")
+    assert read(tmp_path).strangers[0].reason == "not a regular file"

@@ -101,6 +101,7 @@ def load(path: Path) -> Record | Stranger | None:
     """The record in one file, or why it is none; None where there is no such file."""
     try:
         record = loads(path.read_text(encoding="utf-8"))
+        record.trial.encode()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -132,6 +133,8 @@ def files(folder: Path, experiment: str | None) -> Iterator[tuple[Path, str]]:
 def kind(path: Path) -> str:
     if path.is_dir():
         return "a folder where records are expected"
+    if not path.is_file():
+        return "not a regular file"
     if path.name.endswith(UNFINISHED):
         return "a record that is being written, or was when its run was killed"
     return "" if path.suffix == ".json" else "not a record: its name does not end in .json"
@@ -178,7 +181,11 @@ def loads(text: str) -> Record:
     problem = fault(content)
     if problem:
         raise ValueError(f"not a record: {problem}")
-    return Record(**{name: revive(content[name]) for name in FIELDS})
+    entries = {name: revive(content[name]) for name in FIELDS}
+    problem = fault(entries)  # again: a {"$float": "nan"} in place of a result is no result
+    if problem:
+        raise ValueError(f"not a record: {problem}")
+    return Record(**entries)
 
 
 def refuse_constant(name: str) -> float:
@@ -229,7 +236,9 @@ def revive(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     entries = cast(dict[str, Any], value)
-    if set(entries) == {NONFINITE}:
+    if NONFINITE in entries:
+        if len(entries) > 1:
+            raise ValueError(f"not a record: {NONFINITE} stands beside other keys")
         if entries[NONFINITE] not in ("nan", "inf", "-inf"):
             raise ValueError(f"not a record: {NONFINITE} is {entries[NONFINITE]!r}, expected nan, inf or -inf")
         return float(entries[NONFINITE])

@@ -73,6 +73,7 @@ class Watcher(Listener):
         """Draw the state. A display overrides this."""
 
     def say(self, text: str) -> None:
+        text = text.encode("utf-8", "backslashreplace").decode()  # names of files may be in another encoding
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @property

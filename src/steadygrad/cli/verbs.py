@@ -34,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         return complain(f"{error.name} is not installed; the experiments need it: pip install 'steadygrad[experiments]'")
     except UsageError as error:
         return complain(str(error))
+    except OSError as error:  # a name that is too long, a full disk
+        return complain(str(error))
     except SystemExit as end:  # tyro has shown the help, or has said what is wrong
         return end.code if isinstance(end.code, int) else FINE
     except KeyboardInterrupt:
@@ -86,8 +88,9 @@ def check(options: Run) -> None:
         raise UsageError("--engine ray comes with steadygrad[ray] in a later version; use --engine local.")
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; at least one process must do the work.")
-    if options.out.exists() and not options.out.is_dir():
-        raise UsageError(f"--out {options.out} is a file; give a folder for the records.")
+    existing = next(path for path in (options.out.absolute(), *options.out.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"--out {options.out}: {existing} is a file; give a folder for the records.")
 
 
 def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment], options: Run, console: Console) -> int:
@@ -172,4 +175,5 @@ def show(experiments: dict[str, Experiment], console: Console) -> int:
 
 
 def say(console: Console, text: str) -> None:
+    text = text.encode("utf-8", "backslashreplace").decode()  # names of files may be in another encoding
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +13,8 @@ from steadygrad.records import Record
 from steadygrad.report.section import VERDICTS, Section
 from steadygrad.report.text import duration, plural
 
+LONGEST = 1e12
+"""Seconds: more is no time that was measured."""
 MACHINE = ("cpu", "cores", "platform")
 SOFTWARE = ("steadygrad", "commit", "torch", "python")
 
@@ -59,7 +60,7 @@ def software(environment: dict[str, Any]) -> str:
 def time(records: Sequence[Record]) -> str:
     """The seconds of all trials, of the middle one and of the longest; and when the first and the last were started."""
     recorded = [record.measured.get("seconds") for record in records]
-    taken = [float(s) for s in recorded if isinstance(s, (int, float)) and not isinstance(s, bool) and math.isfinite(s)]
+    taken = [float(s) for s in recorded if isinstance(s, (int, float)) and not isinstance(s, bool) and 0 <= s < LONGEST]
     if not taken:
         return "not recorded"
     text = f"{duration(sum(taken))} over {plural(len(taken), 'trial')}"

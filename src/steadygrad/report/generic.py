@@ -73,7 +73,12 @@ def keys(entries: Sequence[dict[str, Any]]) -> list[str]:
 def order(record: Record) -> list[tuple[int, float, str]]:
     """Sorts trials by their configs: numbers by size, everything else by its text."""
     values = record.config.values()
-    return [(0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value)) for value in values]
+    return [(0, float(value), "") if is_size(value) else (1, 0.0, repr(value)) for value in values]
+
+
+def is_size(value: Any) -> bool:
+    """A number that a float can hold."""
+    return isinstance(value, (int, float)) and abs(value) < 1e300
 
 
 def is_scalar(value: Any) -> bool:

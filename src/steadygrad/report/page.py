@@ -129,7 +129,7 @@ def write(folder: Path, out: Path, sections: Mapping[str, Builder] = SECTIONS) -
     for name, drawn in counter.drawn.items():
         put(out.parent / "figures" / f"{name}.svg", drawn.svg)
         put(out.parent / "figures" / f"{name}.pdf", drawn.pdf)
-    put(out, html.encode())
+    put(out, html.encode("utf-8", "backslashreplace"))  # a lone surrogate, or a file name in another encoding
     return Written(out, len(found.records), found.strangers, counter.problems)
 
 
@@ -137,7 +137,7 @@ def chapter(records: Sequence[Record], builder: Builder, counter: Counter) -> Ch
     """One experiment's part of the page. Where its section cannot be built, the plain table stands in for it and says so."""
     problem = ""
     try:
-        section = builder(records)
+        section = checked(builder(records))
     except Exception as error:  # records of another version, say: the other experiments are still worth a page
         name = records[0].experiment
         problem = f"The section of {name} could not be made from its records: {type(error).__name__}: {error}"
@@ -153,6 +153,12 @@ def chapter(records: Sequence[Record], builder: Builder, counter: Counter) -> Ch
         trials=len(records),
         problem=problem,
     )
+
+
+def checked(section: Section) -> Section:
+    if not isinstance(section, Section):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the builder returned {type(section).__name__}, no Section")
+    return section
 
 
 def render(folder: Path, chapters: Sequence[Chapter], found: storage.Collection) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -86,14 +86,15 @@ class AssociativeMemory:
 
     def __init__(self, shape: Sequence[int], hidden: int | None = None, seed: int = 0) -> None:
         """For images of this shape; 1.3 hidden neurons a pixel unless told otherwise, as in the paper."""
-        self.shape = tuple(int(length) for length in shape)
-        if not self.shape or min(self.shape) < 1:
+        self.shape = tuple(shape)
+        if not self.shape or not all(isinstance(side, int) and side >= 1 for side in self.shape):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"shape must be the lengths of an image's sides, as (12, 12); got {tuple(shape)}.")
         self.hidden = max(16, round(1.3 * prod(self.shape))) if hidden is None else hidden
         self.seed = seed
         self.model = self._fresh()
         self._learnt = False
 
+    @torch.enable_grad()
     def store(
         self, images: Any, passes: int = 200, rate: float | None = None, report: Report | None = None, updates: int = 50
     ) -> Stored:
@@ -103,17 +104,17 @@ class AssociativeMemory:
         unless given it is 0.4 / pixels, 0.01 at most: half of what suits the digits of the experiment, for twice its passes.
         """
         x = self._flat(images)
-        self.model, self._learnt = self._fresh(), False
-        rate = min(0.01, 0.4 / self.model.pixels) if rate is None else rate
+        rate = min(0.01, 0.4 / prod(self.shape)) if rate is None else rate
         forward = Picard(max_steps=updates, rtol=1e-5)
         schedule = Schedule("sigmoid", passes, rate, passes // 10, True, min(len(x), 50), forward)
+        self.model, self._learnt = self._fresh(), False
         for done in learn(self.model, x, schedule, lambda _: Implicit(Auto())):
             if report is not None:
                 report(done.number, passes, f"L1 {done.l1:.3f}")
         self._learnt = True
         stored = self._check(x, updates)
         if not stored.well:
-            warnings.warn(str(stored), MemoryWarning, stacklevel=2)
+            warnings.warn(str(stored), MemoryWarning, stacklevel=3)  # beyond enable_grad
         return stored
 
     @torch.no_grad()
@@ -148,23 +149,28 @@ class AssociativeMemory:
         """Read what `save` wrote. No code in the file is run."""
         try:
             content = torch.load(path, weights_only=True)
-        except OSError:
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
             raise
         except Exception as error:  # torch raises a RuntimeError, an UnpicklingError or an EOFError, as the file may be
             raise ValueError(f"{path} is no saved memory: {type(error).__name__}; give a file that save() wrote.") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
             raise ValueError(f"{path} is no saved memory of this version ({FORMAT!r}); give a file that save() wrote.")
-        memory = cls(content["shape"], content["hidden"], content["seed"])  # pyright: ignore[reportUnknownArgumentType]
-        memory.model.load_state_dict(content["weights"])  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            memory = cls(content["shape"], content["hidden"], content["seed"])  # pyright: ignore[reportUnknownArgumentType]
+            memory.model.load_state_dict(content["weights"])  # pyright: ignore[reportUnknownArgumentType]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{path} is a saved memory that does not fit together: {error}") from error
         memory._learnt = True
         return memory
 
     def _fresh(self) -> Hopfield:
-        return Hopfield(prod(self.shape), self.hidden, SLOPE, 1e-3, self.seed)
+        return Hopfield(prod(self.shape), self.hidden, SLOPE, 1e-3, self.seed).float()
 
     def _flat(self, images: Any) -> Tensor:
         """(count, pixels) zeros and ones in float32."""
-        x = torch.as_tensor(images)
+        if isinstance(images, (list, tuple)) and images and isinstance(images[0], Tensor):
+            images = torch.stack(list(cast("Sequence[Tensor]", images)))
+        x = images.detach() if isinstance(images, Tensor) else torch.tensor(images)
         if x.shape[1:] != self.shape or not len(x):
             wanted = ", ".join(map(str, self.shape))
             raise ValueError(f"images have shape {tuple(x.shape)}; give (count, {wanted}), one image at least.")
