@@ -37,7 +37,7 @@ class Jacobian:
         self.products = 0
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
-            leaf.register_post_accumulate_grad_hook(_drop_grad)
+            leaf.register_post_accumulate_grad_hook(drop_grad)
         self.saved = Saved()
         self.outputs = self._linearise(update)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
@@ -104,7 +104,7 @@ class Jacobian:
         try:
             return list(torch.autograd.grad(outputs, inputs, v, retain_graph=True, create_graph=create_graph, allow_unused=True))
         except RuntimeError as error:
-            raise _explained(error) from error
+            raise explained(error, _NO_SECOND) from error
 
     def _flatten(self, grads: list[Tensor | None], like: list[Tensor]) -> Tensor:
         return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
@@ -151,17 +151,19 @@ class Saved:
                 holder.tensor = tensor
 
 
-def _drop_grad(leaf: Tensor) -> None:
-    # backward() accumulates into every leaf it meets; nobody reads this one, and under create_graph it would be a cycle.
+def drop_grad(leaf: Tensor) -> None:
+    """For leaves of our own: backward() accumulates into every leaf it meets; nobody reads these, and under create_graph
+    they would be a cycle."""
     leaf.grad = None
 
 
-def _explained(error: RuntimeError) -> RuntimeError:
+def explained(error: RuntimeError, no_second: str) -> RuntimeError:
+    """torch's error about a product with J in our words, with `no_second` for operations without a second derivative."""
     message = str(error)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
-    if ("derivative for" in message and "not implemented" in message) or "double backward" in message:
-        return SteadyStateError(_NO_SECOND.format(message.splitlines()[0]))
+    if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
+        return SteadyStateError(no_second.format(message.splitlines()[0]))
     return error
 
 

@@ -151,7 +151,8 @@ def report(options: Report, console: Console) -> int:
     from steadygrad.report.page import NoRecordsError, write  # matplotlib and jinja2 take their time
 
     try:
-        written = write(options.runs, options.out)
+        with console.status("reading the records and drawing the figures"):  # seen on a terminal only
+            written = write(options.runs, options.out)
     except (NoRecordsError, OSError) as error:
         raise UsageError(f"no report was made: {error}") from error
     for stranger in written.strangers:

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.jacobian import drop_grad, explained
 from steadygrad.method import check_count
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, leaves_of
-from steadygrad.update import REENTRANT, Update, needs_gradient
+from steadygrad.update import Update, needs_gradient
 
 
 class Products:
@@ -35,7 +36,7 @@ class Products:
         through_h = wanted and flat.requires_grad
         if not through_h:
             flat = flat.detach().clone().requires_grad_()
-            flat.register_post_accumulate_grad_hook(_drop_grad)
+            flat.register_post_accumulate_grad_hook(drop_grad)
         with torch.enable_grad():
             self.h = flat.clone(memory_format=torch.contiguous_format)  # no leaf: Update sees it if F changes it in place
             self.image = Update(update, args, self.layout, probe=False)(self.h)
@@ -79,7 +80,7 @@ class Products:
         """u and the graph of Jᵀu, of which jvp takes the derivative by u."""
         generator = torch.Generator().manual_seed(0)
         u = (self.direction(generator) if u is None else u).detach().clone().requires_grad_()
-        u.register_post_accumulate_grad_hook(_drop_grad)
+        u.register_post_accumulate_grad_hook(drop_grad)
         pulled = self._grad(self.image, self.h, u, True)
         if pulled is not None:
             v = self.direction(generator)
@@ -94,7 +95,7 @@ class Products:
         try:
             return torch.autograd.grad(output, source, v, retain_graph=True, create_graph=graph, allow_unused=True)[0]
         except RuntimeError as error:
-            raise _explained(error) from error
+            raise explained(error, _NO_SECOND) from error
 
 
 def generator_of(seed: int) -> torch.Generator:
@@ -140,21 +141,6 @@ def _refuse_nonfinite_image(h: Tensor, image: Tensor) -> None:
         raise SteadyStateError("h holds inf or NaN: there is no J at it. Did the solve that gave h converge?")
     if not image.detach().isfinite().all():
         raise SteadyStateError("update returned inf or NaN at h, which is finite. Check the inputs and the parameters.")
-
-
-def _drop_grad(leaf: Tensor) -> None:
-    # backward() accumulates into every leaf it meets; nobody reads this one, and under create_graph it would be a cycle.
-    leaf.grad = None
-
-
-def _explained(error: RuntimeError) -> RuntimeError:
-    message = str(error)
-    if "use_reentrant" in message or "Checkpointing is not compatible" in message:
-        return SteadyStateError(REENTRANT)
-    known = ("not implemented", "double backward", "once_differentiable", "differentiate twice")
-    if any(part in message for part in known):
-        return SteadyStateError(_NO_SECOND.format(message.splitlines()[0]))
-    return error
 
 
 _NO_SECOND = (

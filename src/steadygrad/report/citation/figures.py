@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.lines import Line2D
 
 from steadygrad.report.citation.trials import TITLES, Group, Trial
-from steadygrad.report.style import METHODS, WIDTH, curve
+from steadygrad.report.panels import DOTTED, grid, legend, stacked
+from steadygrad.report.style import curve
 
 Series = Callable[[Trial], Sequence[float | None]]
-Array = np.ndarray[Any, np.dtype[np.float64]]
-DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
 ADJOINT = ("rbp", "cg-rbp", "neumann-rbp", "auto")
 """The methods that solve the adjoint equation, hence have a residual of it."""
 
 
 def learning(groups: Sequence[Group]) -> Picture:
     """G3: training loss and validation accuracy over epochs, a row a mode."""
-    picture, rows = grid(len(groups))
+    picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
         lines(axes[0], group, group.gradients(), lambda trial: trial.result["training_loss"], by_epoch=False)
         lines(axes[1], group, group.gradients(), lambda trial: [100 * value for value in trial.seen("accuracy")])
@@ -32,13 +28,13 @@ def learning(groups: Sequence[Group]) -> Picture:
         axes[1].set(title=f"{title}: validation", xlabel="epoch", ylabel="accuracy, %")
         if alone := group.of("baseline"):
             axes[1].axhline(float(np.mean([trial.validation for trial in alone])), **DOTTED)
-    legend(picture, rows, "baseline")
+    legend(picture, rows, baseline=DOTTED)
     return picture
 
 
 def differences(groups: Sequence[Group]) -> Picture:
     """G3: how far each step moves the state of the trained networks, in the paper's scaling and relative, a row a mode."""
-    picture, rows = grid(len(groups))
+    picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
         for axis, key in zip(axes, ("scaled", "relative"), strict=True):
             lines(axis, group, group.gradients(), lambda trial, key=key: trial.result["difference"][key], by_epoch=False, first=1)
@@ -46,13 +42,13 @@ def differences(groups: Sequence[Group]) -> Picture:
         axes[0].set(title=f"{title}: as the paper plots it", xlabel="step t", ylabel="‖hₜ − hₜ₋₁‖ / elements", ylim=(0, None))
         axes[1].set(title=f"{title}: relative", xlabel="step t", ylabel="‖hₜ − hₜ₋₁‖ / ‖hₜ‖", yscale="log")
         axes[1].axhline(0.01, **DOTTED)
-    legend(picture, rows, "1 %")
+    legend(picture, rows, **{"1 %": DOTTED})
     return picture
 
 
 def adjoint(groups: Sequence[Group]) -> Picture:
     """The relative difference of the last step, and the residual of the adjoint equation, through training, a row a mode."""
-    picture, rows = grid(len(groups))
+    picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
         lines(axes[0], group, group.gradients(), lambda trial: trial.seen("difference_relative"))
         solving = [method for method in group.gradients() if method in ADJOINT]
@@ -62,13 +58,8 @@ def adjoint(groups: Sequence[Group]) -> Picture:
         axes[0].set_ylabel(r"$\|h_T - h_{T-1}\|\,/\,\|h_T\|$")
         axes[1].set(title=f"{title}: adjoint residual", xlabel="epoch", ylabel="‖b − (I − Jᵀ)z‖ / ‖b‖", yscale="log")
         axes[1].axhline(1, **DOTTED)
-    legend(picture, rows, "as large as b")
+    legend(picture, rows, **{"as large as b": DOTTED})
     return picture
-
-
-def grid(rows: int) -> tuple[Picture, list[list[Axes]]]:
-    picture = Picture(figsize=(WIDTH, 0.9 + 2.3 * rows))
-    return picture, [list(row) for row in picture.subplots(rows, 2, squeeze=False)]
 
 
 def lines(axis: Axes, group: Group, methods: Sequence[str], series: Series, by_epoch: bool = True, first: int = 0) -> None:
@@ -89,21 +80,3 @@ def lines(axis: Axes, group: Group, methods: Sequence[str], series: Series, by_e
         curve(axis, method, x.tolist(), mean.tolist(), band)
         if band is not None:
             axis.collections[-1].set_alpha(0.07)  # eight of them may lie on each other
-
-
-def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
-    """The rows as one array; NaN where something is missing, not finite, or zero, which no logarithm can show."""
-    out = np.full((len(rows), max(map(len, rows))), np.nan)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = [value if value and math.isfinite(value) else np.nan for value in values]
-    return out
-
-
-def legend(picture: Picture, rows: Sequence[Sequence[Axes]], mark: str) -> None:
-    """One legend below all panels: the methods in their order, then what the dotted line is."""
-    handles: dict[str, Any] = {}
-    for axis in (axis for axes in rows for axis in axes):
-        handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-    known = [shown.label for shown in METHODS.values()]
-    shown = [handles[label] for label in sorted(handles, key=known.index)]
-    picture.legend(handles=[*shown, Line2D([], [], label=mark, **DOTTED)], loc="outside lower center", ncols=4)

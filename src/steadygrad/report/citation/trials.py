@@ -10,11 +10,11 @@ from typing import Any
 
 from steadygrad.records import Record
 from steadygrad.report import style
+from steadygrad.report.trial import MODES, TITLES
+from steadygrad.report.trial import Trial as AnyTrial
 
 GRAPHS = ("cora", "pubmed", "planted")
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
-MODES = ("as-published", "corrected")
-TITLES = {"as-published": "As published", "corrected": "Corrected"}
 REFERENCES = ("baseline", "appnp", "gcn")
 """Other classifiers, each with settings of its own."""
 LABELS = {"appnp": "APPNP", "gcn": "GCN"}
@@ -23,20 +23,8 @@ IGNORED = ("seed", "method", "diagnose")
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A record that has a result."""
-
-    config: dict[str, Any]
-    result: dict[str, Any]
-    measured: dict[str, Any]
-
-    @property
-    def method(self) -> str:
-        return self.config["method"]
-
-    @property
-    def seed(self) -> int:
-        return self.config["seed"]
+class Trial(AnyTrial):
+    """A trial of this experiment."""
 
     @property
     def test(self) -> float:
@@ -47,10 +35,6 @@ class Trial:
     def validation(self) -> float:
         """The best validation accuracy, in percent."""
         return 100 * self.result["validation_accuracy"]
-
-    def seen(self, name: str) -> list[Any]:
-        """What was measured at each validation; None where it could not be."""
-        return self.result["validation"][name]
 
     def last(self, name: str) -> Any:
         """The last that was measured."""

@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.report.hopfield.claims import STEADY, WITHIN
-from steadygrad.report.hopfield.panels import DASHED, DOTTED, PASSES, grid, legend, lines, same_height
+from steadygrad.report.hopfield.panels import PASSES, lines
 from steadygrad.report.hopfield.pictures import unpacked
 from steadygrad.report.hopfield.trials import Sorted, Trial, Variant, left_of_start, seen_both
+from steadygrad.report.panels import DASHED, DOTTED, grid, legend, same_height
 from steadygrad.report.style import curve
 
 LOSS = "mean L1 loss a pixel"

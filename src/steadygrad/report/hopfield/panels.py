@@ -1,31 +1,20 @@
-"""Panels of curves: a line a method, the median over seeds, with a band from the lowest to the highest; one legend for all."""
+"""The curves of a mode: a line a method, the median over seeds, with a band from the lowest to the highest."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Picture
-from matplotlib.lines import Line2D
 
 from steadygrad.report.hopfield.trials import Mode, Trial
-from steadygrad.report.style import METHODS, WIDTH, curve
+from steadygrad.report.panels import stacked
+from steadygrad.report.style import curve
 
 Series = Callable[[Trial], Sequence[float | None]]
-Array = np.ndarray[Any, np.dtype[np.float64]]
-DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
-DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
 PASSES = "pass over the ten images"
 FEW = 16
 """A line of fewer points shows its marker where no other method shows one."""
-
-
-def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
-    picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
-    return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
 
 
 def lines(axis: Axes, mode: Mode, methods: Sequence[str], series: Series, first: int | None = None) -> None:
@@ -45,28 +34,3 @@ def lines(axis: Axes, mode: Mode, methods: Sequence[str], series: Series, first:
             axis.collections[-1].set_alpha(0.07)  # seven of them may lie on each other
         if len(x) < FEW:
             axis.lines[-1].set_markevery((place % len(x), len(methods)))
-
-
-def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
-    """The rows as one array; NaN where something is missing, not finite, or zero, which no logarithm can show."""
-    out = np.full((len(rows), max(map(len, rows))), np.nan)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = [value if value and math.isfinite(value) else np.nan for value in values]
-    return out
-
-
-def same_height(axes: Sequence[Axes]) -> None:
-    low, high = zip(*(axis.get_ylim() for axis in axes), strict=True)
-    for axis in axes:
-        axis.set_ylim(min(low), max(high))
-
-
-def legend(picture: Picture, rows: Sequence[Sequence[Axes]], **marks: dict[str, Any]) -> None:
-    """One legend below all panels: the methods in their order, other labels, then the marks (name = how its line is drawn)."""
-    handles: dict[str, Any] = {}
-    for axis in (axis for axes in rows for axis in axes):
-        handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-    known = [shown.label for shown in METHODS.values()]
-    labels = sorted(handles, key=lambda label: (known.index(label) if label in known else len(known), label))
-    shown = [handles[label] for label in labels] + [Line2D([], [], label=name, **mark) for name, mark in marks.items()]
-    picture.legend(handles=shown, loc="outside lower center", ncols=4 if len(shown) > 5 else len(shown))

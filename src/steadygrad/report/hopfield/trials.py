@@ -10,9 +10,9 @@ from typing import Any
 
 from steadygrad.records import Record
 from steadygrad.report import generic, style
+from steadygrad.report.trial import MODES, TITLES
+from steadygrad.report.trial import Trial as AnyTrial
 
-MODES = ("as-published", "corrected")
-TITLES = {"as-published": "As published", "corrected": "Corrected"}
 WHOLE = ("bptt", "auto")
 """The methods that have no K."""
 K = 20
@@ -20,20 +20,8 @@ K = 20
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A record that has a result."""
-
-    config: dict[str, Any]
-    result: dict[str, Any]
-    measured: dict[str, Any]
-
-    @property
-    def method(self) -> str:
-        return self.config["method"]
-
-    @property
-    def seed(self) -> int:
-        return self.config["seed"]
+class Trial(AnyTrial):
+    """A trial of this experiment."""
 
     @property
     def training(self) -> list[float]:
@@ -44,10 +32,6 @@ class Trial:
     def start(self) -> float:
         """‖z₀‖ of original RBP, whose entries are uniform on [0, 1]: √(n/3) for n free neurons."""
         return math.sqrt((self.config["hidden"] + self.config["side"] ** 2) / 3)
-
-    def seen(self, name: str) -> list[Any]:
-        """What was measured at each validation; None where it could not be."""
-        return self.result["validation"][name]
 
 
 @dataclass(frozen=True)

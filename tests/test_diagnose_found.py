@@ -1,0 +1,190 @@
+"""sg.diagnose where a hunt once found it wrong."""
+
+import pytest
+import torch
+
+import steadygrad as sg
+from problems import matrix, tanh_problem
+from test_diagnose import Cell, kinds, linear
+
+F64 = torch.float64
+
+
+def test_rows_whose_krylov_space_ends_early():
+    a = torch.stack([torch.full((60,), 0.7), torch.linspace(0, 0.9, 60)])
+    diagnosis = sg.diagnose(lambda h, a: a * h + 1, 1 / (1 - a), a, batch_dims=1)
+    assert diagnosis.radii == pytest.approx((0.7, 0.9), rel=1e-5)
+    assert diagnosis.norm == pytest.approx(0.9, rel=1e-3)
+    assert diagnosis.min_singular_value == pytest.approx(0.1, rel=1e-3)
+
+
+def test_infinite_derivative_at_a_finite_state():
+    diagnosis = sg.diagnose(lambda h: 0.5 * torch.sqrt(h), torch.zeros(3))
+    assert kinds(diagnosis)[0] == "no derivative"
+    layer = sg.Equilibrium(lambda x, h: 0.5 * torch.sqrt(x if h is None else h), diagnose_every=1)
+    with pytest.warns(sg.SteadyStateWarning, match="derivative of F there, is not finite"):
+        layer(torch.zeros(3))
+
+
+def test_update_that_raises_from_other_starts():
+    A, M = torch.eye(3) * 2 + 0.1, torch.eye(3)
+    F = lambda h: 0.5 * (h + A @ torch.linalg.inv(h))  # noqa: E731
+    for _ in range(30):
+        M = F(M)
+    diagnosis = sg.diagnose(F, M)
+    assert "LinAlgError" in diagnosis.starts[1].name
+    assert diagnosis.trustworthy
+
+
+class Opaque(torch.autograd.Function):
+    """Half of h, without a second derivative."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return 0.5 * h
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return 0.5 * grad
+
+
+def test_detached_path_without_second_derivatives():
+    h = torch.full((5,), 10.0, dtype=F64)
+    wrong = sg.diagnose(lambda h: Opaque.apply(h) + 0.4 * h.detach() + 1, h)
+    assert "wrong derivative" in kinds(wrong)
+    right = sg.diagnose(lambda h: Opaque.apply(h) + 5, h)
+    assert right.trustworthy
+    assert "invertible" not in right.verdict  # it was not measured
+
+
+@pytest.mark.parametrize("size", [100, 300])
+def test_singular_inside_the_spectrum(size):
+    Q = torch.linalg.qr(torch.randn(size, size, dtype=F64)).Q
+    values = torch.linspace(-1.3, 1.3, size, dtype=F64)
+    values[(values - 1).abs().argmin()] = 1.0
+    A = Q @ torch.diag(values) @ Q.T
+    diagnosis = sg.diagnose(lambda h: A @ h, torch.zeros(size, dtype=F64), starts=False)
+    assert kinds(diagnosis)[0] in ("singular", "unsolved")
+
+
+def test_no_count_of_terms_where_the_adjoint_was_not_solved():
+    a = torch.linspace(-0.99, 0.9999, 1000, dtype=F64)
+    diagnosis = sg.diagnose(lambda h: a * h, torch.zeros(1000, dtype=F64), starts=False)
+    K = diagnosis.steps_for(1e-3)
+    assert K is None or K > 50_000
+
+
+def test_slow_state_whose_newton_step_is_not_solved():
+    size = 400
+    values = 1 - torch.logspace(-3.5, 0, size, dtype=F64)
+    target = torch.randn(size, dtype=F64)
+    h = torch.zeros(size, dtype=F64)
+    F = lambda h: target + values * (h - target)  # noqa: E731
+    while (F(h) - h).norm() > 9.9e-5 * F(h).norm():
+        h = F(h)
+    assert (h - target).norm() > 0.1 * h.norm()
+    assert not sg.diagnose(F, h, starts=False).trustworthy
+
+
+@pytest.mark.parametrize("scale, shift", [(1e-3, 0), (1e-5, 0), (1e-8, 0), (1e8, 0), (1.0, 300.0)])
+def test_scales(scale, shift):
+    _, W, x, _ = tanh_problem(dtype=torch.float32)
+    W, x = W.detach(), x.detach()[0]
+    F = lambda h: shift + scale * torch.tanh(W @ ((h - shift) / scale) + x)  # noqa: E731
+    diagnosis = sg.diagnose(F, sg.steady_state(F, torch.full((12,), float(shift))).value)
+    assert kinds(diagnosis)[0] == "sound"
+
+
+def test_scales_in_one_batch():
+    _, W, x, _ = tanh_problem(dtype=torch.float32)
+    W = W.detach()
+    s = torch.tensor([[1.0], [1e2], [1e4]])
+    F = lambda h, s, x: s * torch.tanh((h / s) @ W.T + x)  # noqa: E731
+    h = sg.steady_state(F, torch.zeros(3, 12), s, x, batch_dims=1).value
+    assert sg.diagnose(F, h, s, x, batch_dims=1).trustworthy
+
+
+@pytest.mark.parametrize("slope", [-1.5, -0.997])
+def test_close_to_a_steady_state_that_does_not_attract_fast(slope):
+    h = torch.full((5,), 1 / (1 - slope)) * (1 + 1e-4 * torch.randn(5))
+    diagnosis = sg.diagnose(lambda h: slope * h + 1, h)
+    assert kinds(diagnosis)[0] == "nearly steady"
+    assert diagnosis.trustworthy
+
+
+def test_bfloat16_at_its_rounding():
+    _, W, x, _ = tanh_problem(dtype=torch.float32)
+    W, x = W.detach().bfloat16(), x.detach()[0].bfloat16()
+    h = torch.zeros(12).bfloat16()
+    for _ in range(100):
+        h = torch.tanh(W @ h + x)
+    assert sg.diagnose(lambda h: torch.tanh(W @ h + x), h).trustworthy
+
+
+def test_ill_scaled_is_not_singular():
+    S = torch.diag(torch.tensor([1.0, 1e4], dtype=F64))
+    A = S @ torch.tensor([[0.5, 0.3], [0.3, 0.5]], dtype=F64) @ torch.linalg.inv(S)
+    F, h = linear(A)
+    assert "singular" not in kinds(sg.diagnose(F, h))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_grad_mode(mode):
+    W = (0.5 * torch.eye(3)).requires_grad_()
+    with mode():
+        diagnosis = sg.diagnose(lambda h: W @ h + 1, torch.full((3,), 2.0), parameters=[W])
+    assert kinds(diagnosis) == ["sound"]
+    assert W.grad is None
+
+
+def test_rounding_is_not_randomness():
+    calls = []
+
+    def flicker(h):
+        calls.append(1)
+        return (0.5 * h + 1) * (1 + 1e-7 * (len(calls) % 2))
+
+    assert sg.diagnose(flicker, torch.full((5,), 2.0)).trustworthy
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-12])
+def test_unique_steady_state_at_or_near_zero(shift):
+    diagnosis = sg.diagnose(lambda h: 0.5 * h + shift, torch.full((3,), 2 * shift, dtype=F64))
+    assert {start.outcome for start in diagnosis.starts} == {"same"}
+
+
+def test_extreme_magnitudes():
+    assert not sg.diagnose(lambda h: 0.5 * h.detach() + 0.1 * h + 0.4e20, torch.full((5,), 1e20)).trustworthy
+    assert sg.diagnose(lambda h: -h + 1e20, torch.full((5,), 0.9e20)).motion.kind == "cycle"
+    assert not sg.diagnose(lambda h: 0.5 * h + 1e-25, torch.full((5,), 1e-26)).trustworthy
+    for size in (1e-25, 1.0, 1e25):
+        assert sg.diagnose(lambda h: 0.5 * h + 1, torch.full((5,), 2.0), cotangent=torch.full((5,), size)).steps_for(1e-3) == 9
+
+
+def test_parameter_that_matters_less_here_than_elsewhere():
+    a = torch.tensor(1.0, dtype=F64, requires_grad=True)
+    diagnosis = sg.diagnose(lambda h: torch.exp(8 * (h - 1)) * a * 0.1 + 0.9 * a, torch.ones(20, dtype=F64), parameters={"a": a})
+    assert diagnosis.parameters["a"].kind == "moves"
+
+
+def test_kink_is_not_a_detached_path():
+    W = matrix("random", 0.5)
+    assert kinds(sg.diagnose(lambda h: torch.relu(W @ h), torch.zeros(20, dtype=F64)))[0] == "not differentiable"
+
+
+def test_uncertain_radius_is_marked():
+    shift = lambda h: torch.cat([h[1:], 0 * h[:1]]) + 1  # noqa: E731
+    diagnosis = sg.diagnose(shift, torch.arange(200, 0, -1).double(), starts=False)
+    assert "spectral_radius" in diagnosis.bounds
+    assert "~" in str(diagnosis)
+
+
+def test_history_keeps_each_backward_with_its_call():
+    layer = sg.Equilibrium(Cell(0.5), diagnose_every=1, gradient=sg.Implicit(sg.Neumann(steps=1)))
+    x = torch.ones(1, 6, dtype=F64)
+    layer(x).sum().backward()
+    before = layer.history.entries[0].adjoint_residual
+    layer.eval()
+    layer(50 * x).square().sum().backward()
+    assert layer.history.entries[0].adjoint_residual == before
