@@ -23,12 +23,12 @@ from steadygrad.experiments.citation.training import (
     Schedule,
     accuracy,
     answer,
-    gradient,
     learn,
     logistic,
 )
 from steadygrad.experiments.citation.watching import Watch
 from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.methods import gradient
 from steadygrad.fixedpoint import Picard
 from steadygrad.gradient import Gradient
 from steadygrad.linear import Auto

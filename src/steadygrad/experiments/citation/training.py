@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ import steadygrad.api as api
 from steadygrad.experiments.citation.data import Split
 from steadygrad.experiments.citation.model import Network, Recurrent
 from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit
-from steadygrad.linear import Auto, Neumann, NormalCG
+from steadygrad.gradient import Gradient
 from steadygrad.solution import Solution
 
 Method = Literal[
@@ -38,34 +37,6 @@ Method = Literal[
 ]
 REFERENCES = ("baseline", "appnp", "gcn")
 """The methods that are other classifiers, not gradients of a steady state."""
-
-
-def gradient(method: str, steps: int, seed: int, auto: Auto) -> Gradient:
-    """The gradient method by its name in the paper, with K = `steps`; `seed` is for the draws of RBP and ARTBP.
-
-    ARTBP's Poisson law has the mean K: the paper cuts "near step 95 of 100, where TBPTT stops", so K steps from the end.
-    Original RBP draws z₀ ~ U[0,1], unscaled.
-    """
-    match method:
-        case "bptt":
-            return BPTT()
-        case "tbptt":
-            return TBPTT(steps=steps)
-        case "artbp-uniform":
-            return ARTBP("uniform", seed=seed)
-        case "artbp-poisson":
-            return ARTBP("poisson", mean=float(steps), seed=seed)
-        case "rbp":
-            return Implicit(Picard(max_steps=steps, rtol=0), initial="uniform", seed=seed)
-        case "cg-rbp":
-            return Implicit(NormalCG(steps=steps))
-        case "neumann-rbp":
-            return Implicit(Neumann(steps=steps))
-        case "auto":
-            return Implicit(auto)
-        case _:
-            known = ", ".join(name for name in get_args(Method) if name not in REFERENCES)
-            raise ValueError(f"{method!r} is no gradient method; choose one of {known}.")
 
 
 @dataclass(frozen=True)

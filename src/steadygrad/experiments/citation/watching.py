@@ -11,6 +11,7 @@ from steadygrad.experiments.citation import looking
 from steadygrad.experiments.citation.data import Split
 from steadygrad.experiments.citation.model import Diffusion, Network, PublishedGRU, Recurrent
 from steadygrad.experiments.citation.training import Answer, Epoch, accuracy, predict
+from steadygrad.experiments.methods import short
 from steadygrad.fixedpoint import Picard
 
 STEPS = 100
@@ -109,8 +110,3 @@ class Watch:
             return None
         self.network.eval()
         return short(looking.spectral_radius(self.network.dynamics(), found.solution.value))
-
-
-def short(value: float) -> float:
-    """Six significant digits, which keep a record small."""
-    return float(f"{value:.6g}")

@@ -17,7 +17,8 @@ from steadygrad.experiments.experiment import Report
 from steadygrad.experiments.hopfield import looking
 from steadygrad.experiments.hopfield.data import SIDE, corrupt, digits, pack
 from steadygrad.experiments.hopfield.model import Hopfield
-from steadygrad.experiments.hopfield.training import Method, Pass, Readout, Schedule, cotangent, gradient, learn, pixels
+from steadygrad.experiments.hopfield.training import Method, Pass, Readout, Schedule, cotangent, learn, pixels
+from steadygrad.experiments.methods import gradient, short
 from steadygrad.fixedpoint import Picard
 from steadygrad.gradient import Gradient
 from steadygrad.records import Record
@@ -191,11 +192,6 @@ def _timed(passes: Iterator[Pass]) -> Iterator[tuple[Pass, float]]:
         if done is None:
             return
         yield done, time.perf_counter() - start
-
-
-def short(value: float) -> float:
-    """Six significant digits, which keep a record small."""
-    return float(f"{value:.6g}")
 
 
 def headline(records: Sequence[Record]) -> str:

@@ -15,8 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import steadygrad.api as api
 from steadygrad.experiments.hopfield.model import Hopfield
 from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
-from steadygrad.linear import Auto, Neumann, NormalCG
+from steadygrad.gradient import Gradient
 from steadygrad.solution import Solution
 
 Readout = Literal["state", "sigmoid"]
@@ -67,27 +66,6 @@ class Pass:
     """Mean |pixel − image| over the images, each as it was met."""
     solution: Solution
     """The last solve, after its backward pass."""
-
-
-def gradient(method: str, steps: int, seed: int) -> Gradient:
-    """The gradient method by its name in the paper, with K = `steps`. Original RBP draws z₀ ~ U[0,1] by `seed`, unscaled."""
-    match method:
-        case "bptt":
-            return BPTT()
-        case "tbptt":
-            return TBPTT(steps=steps)
-        case "rbp":
-            return Implicit(Picard(max_steps=steps, rtol=0), initial="uniform", seed=seed)
-        case "rbp-zeros":
-            return Implicit(Picard(max_steps=steps, rtol=0))
-        case "cg-rbp":
-            return Implicit(NormalCG(steps=steps))
-        case "neumann-rbp":
-            return Implicit(Neumann(steps=steps))
-        case "auto":
-            return Implicit(Auto())
-        case _:
-            raise ValueError(f"unknown method {method!r}; choose one of {', '.join(get_args(Method))}.")
 
 
 def pixels(model: Hopfield, h: Tensor, readout: Readout) -> Tensor:

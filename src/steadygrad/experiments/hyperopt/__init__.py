@@ -1,0 +1,17 @@
+"""Hyperparameters by gradient: the paper's third experiment."""
+
+from steadygrad.experiments.experiment import Experiment
+from steadygrad.experiments.hyperopt.config import HyperoptConfig
+from steadygrad.experiments.hyperopt.experiment import headline, run
+from steadygrad.experiments.hyperopt.presets import PRESETS
+
+HYPEROPT = Experiment(
+    name="hyperopt",
+    about="Learning rates, momenta and weight decays of a training by gradients through it (claims M1 to M4).",
+    config=HyperoptConfig,
+    presets=PRESETS,
+    run=run,
+    headline=headline,
+)
+
+__all__ = ["HYPEROPT", "HyperoptConfig"]

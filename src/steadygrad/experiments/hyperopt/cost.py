@@ -1,0 +1,79 @@
+"""Time and memory of one hypergradient, each measurement in a process of its own, which runs this file."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.hyperopt.config import HyperoptConfig
+from steadygrad.experiments.hyperopt.estimate import estimate
+from steadygrad.experiments.hyperopt.problem import Problem
+from steadygrad.experiments.methods import short
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def cost(config: HyperoptConfig, report: Report) -> dict[str, Any]:
+    """The fastest of several fresh processes; memory is the smallest, for the same reason: what disturbs only adds."""
+    found: list[dict[str, Any]] = []
+    for repeat in range(config.repeats):
+        found.append(_fresh(config))
+        report(repeat + 1, config.repeats, f"{found[-1]['cpu_seconds']:.1f} s, {found[-1]['memory_mb']:.0f} MB")
+    best = {name: min(one[name] for one in found) for name in ("wall_seconds", "cpu_seconds", "memory_mb", "base_mb")}
+    return {"loss": found[0]["loss"], "products": found[0]["products"], "measured": {**best, "repeats": config.repeats}}
+
+
+def _fresh(config: HyperoptConfig) -> dict[str, Any]:
+    command = [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(config))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the measuring process ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(config: HyperoptConfig) -> dict[str, Any]:
+    """One hypergradient, after a short one that loads and warms what is needed anyway."""
+    problem = Problem.of(config)
+    estimate(dataclasses.replace(config, training_steps=2, steps=1), problem)
+    base = _reset_peak()
+    wall, processor = time.perf_counter(), time.process_time()
+    found = estimate(config, problem)
+    return {
+        "wall_seconds": time.perf_counter() - wall,
+        "cpu_seconds": time.process_time() - processor,
+        "memory_mb": (_kilobytes("VmHWM") - base) / 1024,
+        "base_mb": base / 1024,
+        "loss": short(found.loss),
+        "products": sum(adjoint.products for adjoint in found.adjoints),
+    }
+
+
+def _kilobytes(name: str) -> int:
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def _reset_peak() -> int:
+    """Let the kernel forget the peak so far; what the process holds now, in kB."""
+    if not RESET.exists():
+        raise RuntimeError("peak memory is read from Linux's /proc; task=cost needs Linux.")
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed, and would hide as much of what comes
+        libc.malloc_trim(0)
+    RESET.write_text("5")
+    return _kilobytes("VmRSS")
+
+
+if __name__ == "__main__":
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(1)
+    print(json.dumps(measure(HyperoptConfig(**json.loads(sys.argv[1])))))

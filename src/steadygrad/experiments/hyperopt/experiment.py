@@ -1,0 +1,38 @@
+"""The paper's third experiment: hyperparameters of a training by gradients through it, by each method."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.hyperopt.config import HyperoptConfig
+from steadygrad.experiments.hyperopt.cost import cost
+from steadygrad.experiments.hyperopt.estimate import errors
+from steadygrad.experiments.hyperopt.problem import Problem
+from steadygrad.experiments.hyperopt.tuning import tune
+from steadygrad.records import Record
+
+
+def run(config: HyperoptConfig, report: Report) -> dict[str, Any]:
+    """Tune, compare with the exact hypergradient, or measure."""
+    match config.task:
+        case "tune":
+            return tune(config, Problem.of(config), report)
+        case "errors":
+            return errors(config, Problem.of(config), report)
+        case "cost":
+            return cost(config, report)
+
+
+def headline(records: Sequence[Record]) -> str:
+    """The running result in a few words: the last meta loss by method, as published, at the largest T."""
+    tuned = [r for r in records if r.result is not None and r.config["task"] == "tune" and r.config["mode"] == "as-published"]
+    longest = max((r.config["training_steps"] for r in tuned), default=0)
+    found: dict[str, list[float]] = {}
+    for record in tuned:
+        if record.config["training_steps"] == longest and record.result is not None:
+            found.setdefault(record.config["method"], []).append(record.result["meta_loss"][-1])
+    losses = ", ".join(f"{method} {statistics.median(values):.2g}" for method, values in sorted(found.items()))
+    return f"meta loss at T = {longest}: {losses}" if losses else "no tuning yet"

@@ -1,0 +1,92 @@
+"""Which trials make the experiment: quick ones, those of the published report, and the paper's own counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from steadygrad.experiments.experiment import Preset
+from steadygrad.experiments.hyperopt.config import HyperoptConfig, Method
+
+PUBLISHED = HyperoptConfig()
+CORRECTED = HyperoptConfig(
+    mode="corrected",
+    last="step",
+    images=500,
+    held_out=1000,
+    wrong=0.3,
+    batch=0,
+    layers=0,
+    rate=1.0,
+    momentum=0.9,
+    decay=0.01,
+)
+GRADIENTS: tuple[Method, ...] = ("neumann-rbp", "tbptt", "bptt", "rbp", "cg-rbp", "auto")
+SHOWN = ("neumann-rbp", "tbptt")
+"""The methods whose trajectories the paper shows."""
+
+
+def tuned(config: HyperoptConfig, methods: tuple[Method, ...] = GRADIENTS) -> Iterator[HyperoptConfig]:
+    """The config with every method. As published there is no auto: J has no steady state to be exact about."""
+    for method in methods:
+        if method != "auto" or config.mode == "corrected":
+            yield replace(config, method=method, trajectory=config.trajectory and method in SHOWN)
+
+
+def costs(config: HyperoptConfig) -> Iterator[HyperoptConfig]:
+    """One meta step: BPTT against the others for K = 10, 50, 100, and Neumann-RBP over T."""
+    config = replace(config, task="cost")
+    yield replace(config, method="bptt")
+    for steps in (10, 50, 100):
+        yield replace(config, method="neumann-rbp", steps=steps)
+        yield replace(config, method="neumann-rbp", steps=steps, last="step")
+        yield replace(config, method="tbptt", steps=steps)
+    for training_steps in (100, 500):
+        short = replace(config, training_steps=training_steps)
+        yield from (replace(short, method=method) for method in ("bptt", "neumann-rbp"))
+        yield replace(short, method="neumann-rbp", last="step")
+    yield from (replace(config, method=method) for method in ("rbp", "cg-rbp", "forward"))
+
+
+def smoke() -> Preset:
+    small = {"images": 400, "training_steps": 40, "steps": 10, "meta_steps": 4, "reference_every": 2}
+    trials: list[HyperoptConfig] = []
+    for config in (replace(PUBLISHED, **small, batch=100), replace(CORRECTED, **{**small, "held_out": 200})):
+        trials += [replace(config, method=method) for method in GRADIENTS if method != "auto"]
+        trials.append(replace(config, task="errors", method="all"))
+    tiny = replace(PUBLISHED, **small, batch=100, task="cost", repeats=1)
+    trials += [replace(tiny, method=method) for method in ("bptt", "neumann-rbp")]
+    return Preset(tuple(trials), 0.5, "400 images, T = 40, K = 10, four meta steps, both modes.")
+
+
+def standard() -> Preset:
+    trials: list[HyperoptConfig] = []
+    for seed in range(2):
+        for config in (CORRECTED, PUBLISHED):
+            for training_steps in (100, 500, 1000):
+                one = replace(config, training_steps=training_steps, seed=seed)
+                trials.append(replace(one, task="errors", method="all"))
+                trials += tuned(replace(one, trajectory=training_steps == 1000))
+        if not seed:
+            trials += costs(PUBLISHED)
+        trials += tuned(replace(PUBLISHED, steps=100, seed=seed), ("neumann-rbp", "tbptt", "rbp"))
+    about = "T = 100, 500, 1000 with K = 50, T = 1000 with K = 100; 40 meta steps, 2 seeds, both modes; costs at T = 1000."
+    return Preset(tuple(trials), 90, about)
+
+
+def paper() -> Preset:
+    trials: list[HyperoptConfig] = []
+    for seed in range(10):
+        for training_steps in (100, 500, 1000, 1500):
+            for steps in (50, 100):
+                for config in (PUBLISHED, CORRECTED):
+                    one = replace(config, training_steps=training_steps, steps=steps, seed=seed, meta_steps=100)
+                    methods = GRADIENTS if steps == 50 else ("neumann-rbp", "tbptt", "rbp", "cg-rbp")  # the others have no K
+                    trials += tuned(replace(one, trajectory=training_steps == 1000), methods)
+            for config in (PUBLISHED, CORRECTED):
+                trials.append(replace(config, task="errors", method="all", training_steps=training_steps, seed=seed))
+    trials += costs(PUBLISHED)
+    return Preset(tuple(trials), 6_000, "The paper's counts: 10 seeds, 100 meta steps, T to 1,500; the corrected mode besides.")
+
+
+PRESETS = {"smoke": smoke(), "standard": standard(), "paper": paper()}

@@ -1,0 +1,161 @@
+"""Meta training by one method: the meta loss, the distance to the exact hypergradient on the way, and the last training."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import MultiStepLR
+
+from steadygrad import hyper
+from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.hyperopt.config import HyperoptConfig
+from steadygrad.experiments.hyperopt.estimate import Distance, exact, method, samples
+from steadygrad.experiments.hyperopt.problem import Problem, free
+from steadygrad.experiments.methods import short
+from steadygrad.state import State, leaves_of
+
+SLOWER = 50
+"""The meta step after which the meta rate is a tenth."""
+SNAPSHOTS = (20, 40)
+"""Meta steps whose training is shown by t-SNE."""
+POINTS, STATES, DIMENSIONS = 200, 50, 32
+"""Points of the last training curve, states of a trajectory, and the numbers that each is projected to."""
+
+
+class Watch:
+    """Sees every meta step."""
+
+    def __init__(self, config: HyperoptConfig, problem: Problem, report: Report) -> None:
+        self.config, self.problem, self.report = config, problem, report
+        self.entries: list[hyper.Entry] = []
+        self.movement: list[float | None] = []
+        self.compared: dict[str, list[Any]] = {"meta_step": [], "cosine": [], "relative": []}
+        self.trajectory: dict[str, Any] = {}
+        self.weight: dict[str, list[float]] = {"right": [], "wrong": []}
+        self.degenerate: Counter[str] = Counter()
+        self.seconds: list[float] = []
+        self.processor: list[float] = []
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        self.clock = time.perf_counter(), time.process_time()
+
+    def __call__(self, entry: hyper.Entry, found: hyper.Hypergradient) -> None:
+        self.seconds.append(time.perf_counter() - self.clock[0])
+        self.processor.append(time.process_time() - self.clock[1])
+        self.entries.append(entry)
+        self.movement.append(None if found.residual is None else short(found.residual))
+        self.degenerate.update(found.degenerate)
+        values = {name: torch.tensor(value) for name, value in entry.hyper.items()}
+        self._weigh(values)
+        self._compare(entry.meta_step, values, found)
+        if self.config.trajectory and entry.meta_step in SNAPSHOTS:
+            self.trajectory[str(entry.meta_step)] = trajectory(self.config, self.problem, values)
+        self.report(entry.meta_step, self.config.meta_steps, f"meta loss {entry.loss:.4f}")
+        self.start_clock()
+
+    def _weigh(self, values: Mapping[str, Tensor]) -> None:
+        """The mean weight of the images with a right and with a wrong label."""
+        wrong = self.problem.digits.wrong
+        if "weight" in values and wrong.any() and not wrong.all():
+            self.weight["right"].append(short(values["weight"][~wrong].mean().item()))
+            self.weight["wrong"].append(short(values["weight"][wrong].mean().item()))
+
+    def _compare(self, meta_step: int, values: Mapping[str, Tensor], found: hyper.Hypergradient) -> None:
+        every = self.config.reference_every
+        if self.config.method == "bptt" or not every or (meta_step > 1 and meta_step % every):
+            return
+        reference = exact(self.config, self.problem, values)
+        distance = Distance.of(free(found.gradients, values), free(reference.gradients, values))
+        self.compared["meta_step"].append(meta_step)
+        self.compared["cosine"].append(distance.cosine)
+        self.compared["relative"].append(distance.relative)
+
+
+def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, Any]:
+    """Lower the meta loss by Adam on the free numbers, from the same network in every meta step."""
+    watch = Watch(config, problem, report)
+    found = hyper.tune(
+        problem.step,
+        problem.start,
+        problem.objective,
+        batches=problem.batches,
+        steps=config.training_steps,
+        meta_steps=config.meta_steps,
+        method=method(config),
+        last=samples(config, problem),
+        outer=lambda parameters: torch.optim.Adam(parameters, lr=config.meta_rate),
+        schedule=lambda outer: MultiStepLR(outer, [SLOWER], 0.1),
+        progress=False,
+        on_failure="ignore",
+        callback=watch,
+    )
+    kept = watch.entries
+    last = {name: torch.tensor(value) for name, value in kept[-1].hyper.items()}
+    curve, state = last_training(config, problem, last)
+    _, untuned = last_training(config, problem, problem.values())
+    test, before = problem.test(state), problem.test(untuned)
+    return {
+        "meta_loss": [short(entry.loss) for entry in kept],
+        "gradient_norm": [short(entry.gradient_norm) for entry in kept],
+        "hyper": {name: [list(map(short, entry.hyper[name])) for entry in kept] for name in last if name != "weight"},
+        "weight": watch.weight,
+        "reference": watch.compared if watch.compared["meta_step"] else None,
+        "movement": watch.movement,
+        "adjoint_residual": [None if entry.residual is None else short(entry.residual) for entry in kept],
+        "degenerate": dict(watch.degenerate),
+        "last_training": curve,
+        "trajectory": watch.trajectory,
+        "test_loss": None if test is None else short(test[0]),
+        "test_accuracy": None if test is None else short(test[1]),
+        "untuned_test_loss": None if before is None else short(before[0]),
+        "untuned_test_accuracy": None if before is None else short(before[1]),
+        "rejected": len(found.history) - len(kept),
+        "measured": {
+            "seconds_per_meta_step": statistics.median(watch.seconds),
+            "cpu_seconds_per_meta_step": statistics.median(watch.processor),
+        },
+    }
+
+
+def train(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]) -> Any:
+    """One training with these hyperparameters: (step, state after it, training loss before it)."""
+    state = problem.step.initial()
+    with torch.no_grad():
+        for t in range(config.training_steps):
+            state = problem.step(state, dict(values), problem.batches[t % len(problem.batches)])
+            yield t + 1, state, problem.step.last_loss[0].item()
+
+
+def last_training(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]) -> tuple[dict[str, Any], State]:
+    """The training loss along one training, thinned, and the state at its end."""
+    every = -(-config.training_steps // POINTS)
+    curve: dict[str, Any] = {"step": [], "loss": []}
+    end = problem.step.initial()
+    for t, state, loss in train(config, problem, values):
+        end = state
+        if t % every == 0 or t == config.training_steps:
+            curve["step"].append(t)
+            curve["loss"].append(short(loss))
+    return curve, end
+
+
+def trajectory(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The parameters on their way, by one random projection that all trials share: it keeps distances to some 20 %
+    (Johnson and Lindenstrauss 1984) at a thousandth of the size."""
+    every = max(1, config.training_steps // STATES)
+    size = sum(p.numel() for p in problem.step.initial()["parameters"].values())
+    projection = torch.randn(size, DIMENSIONS, generator=torch.Generator().manual_seed(0)) / DIMENSIONS**0.5
+    way: dict[str, Any] = {"step": [], "state": []}
+    for t, state, _ in train(config, problem, values):
+        if t % every == 0:
+            flat = torch.cat([leaf.flatten() for leaf in leaves_of(state["parameters"])])
+            way["step"].append(t)
+            way["state"].append([float(f"{x:.4g}") for x in (flat @ projection).tolist()])
+    return way
