@@ -115,7 +115,8 @@ def quiet(done: int, total: int, note: str) -> None: ...
 
 
 def train(config: CitationConfig, graph: Graph, split: Split, report: Report = quiet, features: Tensor | None = None) -> Trained:
-    """Train on any graph; the graph and the seed's split of the config are ignored. `features` stand in for the graph's own."""
+    """Train on any graph. `features` stand in for the graph's own; the config's graph, share and components are ignored, since
+    graph, split and features are given here."""
     if config.validate_every < 1:
         raise ValueError(f"validate_every must be at least 1; got {config.validate_every}.")
     x = graph.features if features is None else features

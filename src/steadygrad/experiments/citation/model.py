@@ -43,7 +43,7 @@ class PublishedGRU(Recurrent):
     """h ← GRU(Σ_neighbours h, h) from h₀ = x, read out linearly: x enters through h₀ only. Liao et al. 2018, section 5.2.
 
     Weights are Kaiming-normal and biases zero, as in the released code. A steady state of this F does not depend on x, and
-    the sum over neighbours has ρ(A) ≫ 1, so that there need be none: ρ(J) is about 1.6 on Cora at the initial weights.
+    the sum over neighbours has ρ(A) ≫ 1, so that there need be none: at the initial weights ρ(J) is 1.9 on Cora, 2.7 on Pubmed.
 
     The cell is that of nn.GRUCell in four matrix products, with gates fused and no copy in between.
     """
@@ -125,6 +125,9 @@ class Diffusion(Recurrent):
     a contraction whatever the weights, hence one steady state. The penalty λ (l − l₀)² keeps α near its prior: left free,
     few labels make it drift upwards, since they are fitted best without neighbours. APPNP is its first ten steps with a
     fixed α (Gasteiger et al. 2019).
+
+    The start h₀ = z is h* already where Â has the eigenvalue 1, in the slowest mode, so that a cold start needs no more steps
+    than a warm one. A gradient cut after K steps has 1 − (1 − α)ᴷ of the adjoint there: 23 % for α = 0.05 and K = 5.
     """
 
     def __init__(

@@ -80,9 +80,12 @@ def standard() -> Preset:
         trials += methods(replace(CORRECTED["cora"], seed=seed))
         if seed < 4:
             trials += methods(replace(CORRECTED["pubmed"], seed=seed))
+    unpublished: list[CitationConfig] = []
     for seed in range(10):
-        trials += methods(replace(published["cora"], seed=seed))
+        for trial in methods(replace(published["cora"], seed=seed)):
+            (unpublished if trial.method == "auto" else trials).append(trial)
     trials += [replace(PUBLISHED["cora"], method=method, epochs=500) for method in ("neumann-rbp", "tbptt")]
+    trials += unpublished
     for seed in range(2):
         trials += methods(replace(published["pubmed"], seed=seed))
     about = (

@@ -27,12 +27,16 @@ def run(config: HyperoptConfig, report: Report) -> dict[str, Any]:
 
 
 def headline(records: Sequence[Record]) -> str:
-    """The running result in a few words: the last meta loss by method, as published, at the largest T."""
-    tuned = [r for r in records if r.result is not None and r.config["task"] == "tune" and r.config["mode"] == "as-published"]
-    longest = max((r.config["training_steps"] for r in tuned), default=0)
-    found: dict[str, list[float]] = {}
-    for record in tuned:
-        if record.config["training_steps"] == longest and record.result is not None:
-            found.setdefault(record.config["method"], []).append(record.result["meta_loss"][-1])
-    losses = ", ".join(f"{method} {statistics.median(values):.2g}" for method, values in sorted(found.items()))
-    return f"meta loss at T = {longest}: {losses}" if losses else "no tuning yet"
+    """The running result in a few words: the last meta loss by method, for each mode at its largest T so far."""
+    parts: list[str] = []
+    for mode in ("as-published", "corrected"):
+        tuned = [r for r in records if r.result is not None and r.config["task"] == "tune" and r.config["mode"] == mode]
+        longest = max((r.config["training_steps"] for r in tuned), default=0)
+        found: dict[str, list[float]] = {}
+        for record in tuned:
+            if record.config["training_steps"] == longest and record.result is not None:
+                found.setdefault(record.config["method"], []).append(record.result["meta_loss"][-1])
+        if found:
+            losses = ", ".join(f"{method} {statistics.median(values):.2g}" for method, values in sorted(found.items()))
+            parts.append(f"{mode}, T = {longest}: {losses}")
+    return "meta loss " + "; ".join(parts) if parts else "no tuning yet"

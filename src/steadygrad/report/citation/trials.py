@@ -18,6 +18,8 @@ NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
 REFERENCES = ("baseline", "appnp", "gcn")
 """Other classifiers, each with settings of its own."""
 LABELS = {"appnp": "APPNP", "gcn": "GCN"}
+LEVEL = 1.0
+"""Two methods are level where they differ by less than this, in points."""
 IGNORED = ("seed", "method", "diagnose")
 """What may differ between trials of one setting."""
 
@@ -152,8 +154,11 @@ class Difference:
 
     @property
     def level(self) -> bool:
-        """Not told apart from zero by two standard errors."""
-        return abs(self.mean) <= 2 * self.error
+        """Less than a point, or not told apart from zero by two standard errors."""
+        return abs(self.mean) <= max(LEVEL, 2 * self.error)
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} ± {self.error:.1f}".replace("-", "−")
 
 
 def difference(group: Group, one: str, other: str, measure: Callable[[Trial], float]) -> Difference | None:
