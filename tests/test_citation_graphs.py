@@ -129,13 +129,22 @@ REFUSED = {
     "whole features": ({"features": torch.eye(3).long()}, "features must be a float tensor"),
     "edges of nobody": ({"edge_index": torch.tensor([[1, 2], [2, 3]])}, "edge_index must lie between 0 and 2"),
     "edges as rows": ({"edge_index": torch.zeros(5, 2, dtype=torch.int64)}, r"edge_index must be int64 of shape \(2, edges\)"),
-    "unlabelled nodes": ({"labels": LABELS - 1}, "labels must lie between 0 and 0"),
+    "unlabelled nodes": ({"labels": LABELS - 1}, "labels go down to -1; .*leave them out of the masks"),
 }
 
 
 def test_good_graph_is_taken():
     g, nodes = own(**GOOD)
     assert (g.nodes, g.classes, len(nodes.train)) == (3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "form", [torch.Tensor.half, torch.Tensor.double, torch.Tensor.to_sparse], ids=["half", "double", "sparse"]
+)
+def test_features_of_other_forms_become_dense_float32(form):
+    g, _ = own(**{**GOOD, "features": form(torch.eye(3))})
+    assert torch.equal(g.features, torch.eye(3))
+    assert g.features.dtype == torch.float32
 
 
 @pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)

@@ -188,3 +188,16 @@ def test_history_keeps_each_backward_with_its_call():
     layer.eval()
     layer(50 * x).square().sum().backward()
     assert layer.history.entries[0].adjoint_residual == before
+
+
+def test_shrinking_steps_of_an_expansive_map_are_no_approach():
+    """Seen on Pubmed as published: "on its way to a steady state" with ρ(J) = 3."""
+
+    def update(h):
+        return torch.stack([0.9 * h[0] + 0.1, 3 * h[1]])  # the second place is at its unstable rest
+
+    diagnosis = sg.diagnose(update, torch.tensor([5.0, 0.0], dtype=torch.float64))
+    assert diagnosis.motion.kind == "approaching"
+    assert diagnosis.course == "receding"
+    assert "need not come to rest" in diagnosis.verdict
+    assert "its steps shrink, but ρ(J) is above 1" in str(diagnosis)

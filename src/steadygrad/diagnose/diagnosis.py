@@ -80,6 +80,11 @@ class Diagnosis:
         return self.norm / self.spectral_radius if self.spectral_radius else math.inf
 
     @property
+    def course(self) -> str:
+        """How the state moves: the kind of its motion, or "receding" where its steps shrink although J enlarges differences."""
+        return "receding" if self.motion.kind == "approaching" and self.spectral_radius > 1 else self.motion.kind
+
+    @property
     def trustworthy(self) -> bool:
         """Whether an implicit gradient at this state means something."""
         return not any(finding.severity == "fatal" for finding in self.findings)

@@ -11,6 +11,7 @@ WIDTH = 96
 _MOTION = {
     "steady": "steady",
     "approaching": "approaching a steady state",
+    "receding": "its steps shrink, but ρ(J) is above 1",
     "cycle": "cycling",
     "drifting": "drifting",
     "growing": "growing",
@@ -42,10 +43,10 @@ def _rows(d: Diagnosis) -> list[tuple[str, str, str]]:
     def number(name: str, value: float, sign: str) -> str:
         return ("?" if math.isnan(value) else f"{sign if name in d.bounds else ''}{_short(value)}") + " " * 2
 
-    left = f", about {d.motion.steps_left:.0f} steps away" if d.motion.kind == "approaching" else ""
+    left = f", about {d.motion.steps_left:.0f} steps away" if d.course == "approaching" else ""
     left = f", period {d.motion.period}" if d.motion.kind == "cycle" else left
     rows = [
-        ("‖F(h) − h‖ / ‖F(h)‖", number("", d.relative_residual, ""), _MOTION[d.motion.kind] + left),
+        ("‖F(h) − h‖ / ‖F(h)‖", number("", d.relative_residual, ""), _MOTION[d.course] + left),
         ("distance to steady state", number("distance", d.distance, "~"), "relative, by one Newton step"),
         ("ρ(J)", number("spectral_radius", d.spectral_radius, "~"), "the Neumann series converges iff it is below 1"),
         ("‖J‖₂", number("norm", d.norm, "≥ "), "below 1: a contraction"),

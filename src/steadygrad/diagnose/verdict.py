@@ -56,11 +56,19 @@ def _moves(d: Diagnosis) -> str:
     some = f"{d.motion.moving} of {d.problems} problems move" if d.problems > 1 else "It moves"
     how = {
         "approaching": f"on its way to one that is about {d.motion.steps_left:.0f} steps off",
+        "receding": f"in steps that shrink, but small changes grow (ρ(J) = {d.spectral_radius:.2g}): it need not come to rest",
         "cycle": f"round a cycle of period {d.motion.period}",
         "drifting": "without coming to rest",
         "growing": "and ever faster",
-    }[d.motion.kind]
+    }[d.course]
     return f"{some} by {_percent(d.relative_residual)} a step, {how}."
+
+
+_DRIFTS = (
+    "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
+    "add sg.penalty.spectral, "
+    'sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient="bptt" or "tbptt".'
+)
 
 
 def _rest(d: Diagnosis) -> str:
@@ -72,13 +80,10 @@ def _rest(d: Diagnosis) -> str:
             "steady state too, but F "
             "does not go there. In training add sg.penalty.spectral or sg.penalty.frobenius."
         ),
-        "drifting": (
-            "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
-            "add sg.penalty.spectral, "
-            "sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient=\"bptt\" or \"tbptt\"."
-        ),
+        "drifting": _DRIFTS,
+        "receding": _DRIFTS,
         "growing": "Shrink the weights of F (spectral normalisation, sg.penalty.spectral), add damping, or start closer.",
-    }[d.motion.kind]  # fmt: skip
+    }[d.course]  # fmt: skip
 
 
 def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:

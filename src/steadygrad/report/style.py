@@ -73,6 +73,9 @@ METHODS: dict[str, Look] = {
     "neumann-rbp": Look("Neumann-RBP", "#0072B2", "-", "P"),
     "auto": Look("auto", "#56B4E9", (0, (2.5, 1.2)), "X"),
     "baseline": Look("Baseline", "#5A5A5A", (0, (1, 2.5)), "*"),
+    "appnp": Look("APPNP", "#7A5230", (0, (4, 1, 1, 1)), "h"),
+    "gcn": Look("GCN", "#B58900", (0, (2, 2)), "p"),
+    "forward": Look("Forward mode", "#2F4B7C", (0, (3, 1, 1, 1)), "d"),
 }
 OTHER = Look("", "#7A5230", (0, (4, 1, 1, 1)), "h")
 

@@ -60,11 +60,21 @@ def own(
 ) -> tuple[Graph, Split]:
     """A user's own graph: (2, E) edges, (N, F) features, (N,) labels from 0 on, and (N,) boolean masks.
 
-    Edges become undirected, duplicates and self loops are dropped (the networks add the loops that they need). Isolated
-    nodes and nodes without features may stay.
+    Features may be sparse or of another precision; they become dense float32, which the networks work in. Edges become
+    undirected, duplicates and self loops are dropped (the networks add the loops that they need). Isolated nodes and nodes
+    without features may stay.
     """
+    if features.layout != torch.strided:
+        features = features.to_dense()
+    if features.is_floating_point():
+        features = features.float()
     if not features.isfinite().all():
         raise ValueError("features hold inf or NaN; replace them, for instance by zeros.")
+    if labels.numel() and int(labels.min()) < 0:
+        raise ValueError(
+            f"labels go down to {int(labels.min())}; they must be 0, 1, 2, … for every node. Nodes without a label may have any: "
+            "leave them out of the masks."
+        )
     classes = int(labels.max()) + 1 if labels.numel() else 0
     graph = Graph(name, features, labels, undirected(edge_index), tuple(map(str, range(classes))))
     found: list[Tensor] = []

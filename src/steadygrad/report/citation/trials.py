@@ -17,7 +17,6 @@ GRAPHS = ("cora", "pubmed", "planted")
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
 REFERENCES = ("baseline", "appnp", "gcn")
 """Other classifiers, each with settings of its own."""
-LABELS = {"appnp": "APPNP", "gcn": "GCN"}
 LEVEL = 1.0
 """Two methods are level where they differ by less than this, in points."""
 IGNORED = ("seed", "method", "diagnose")
@@ -130,7 +129,7 @@ def in_order(methods: Sequence[str]) -> list[str]:
 
 
 def label(method: str) -> str:
-    return LABELS.get(method) or style.look(method).label
+    return style.look(method).label
 
 
 def middle(trials: Sequence[Trial], measure: Callable[[Trial], float | None]) -> float | None:
