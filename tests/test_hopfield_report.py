@@ -126,7 +126,7 @@ def test_what_is_missing_is_said_to_be_missing():
         "H3": "reproduced",
         "H4": "reproduced",
     }
-    assert "trials are missing: RBP with K = 10" in found["H2"].reason
+    assert "no verdict, since it takes RBP with K = 10" in found["H2"].reason
 
 
 def test_one_mode_alone_reproduces_in_one_mode_or_leaves_open():

@@ -4,7 +4,6 @@
     python tools/citation_numbers.py results docs/experiments/citation.md     # put them between the page's marks
 
 A mark is a line <!-- numbers: NAME -->; what stands between it and the next <!-- end --> is replaced.
-
 """
 
 from __future__ import annotations
@@ -86,8 +85,9 @@ def verdicts(found: list[records.Record]) -> str:
 def effort(found: list[records.Record]) -> str:
     peak = max(r.measured["peak_mb"] for r in found)
     return (
-        f"The numbers on this page come from the {len(found)} records in `results/citation/`: {facts.time(found)}, two at a time on a two-core "
-        f"machine that others used too. At most {peak:,.0f} MB a process (BPTT on Pubmed as published), most others 550 to 750, mostly libraries."
+        f"The numbers on this page come from the {len(found)} records in `results/citation/`: {facts.time(found)}, two at a time "
+        f"on a two-core machine that others used too. At most {peak:,.0f} MB a process (BPTT on Pubmed as published), most "
+        "others 550 to 750, mostly libraries."
     )
 
 

@@ -18,6 +18,10 @@ DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0,
 DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
 
 
+FEW = 16
+"""A line of fewer points shows its marker where no other method shows one."""
+
+
 def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
     picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
     return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]

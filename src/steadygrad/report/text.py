@@ -30,6 +30,17 @@ def number(value: Any) -> str:
     return f"{value:,.4g}"
 
 
+def short(value: float | None) -> str:
+    """Three significant digits; very small and very large ones as powers of ten.
+
+    >>> short(0.12345), short(0.00012345), short(None)
+    ('0.123', '1.2e-04', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return f"{value:.1e}" if value and not 1e-3 <= abs(value) < 1e5 else number(float(f"{value:.3g}"))
+
+
 def percent(share: float) -> str:
     """
     >>> percent(0.995), percent(1)

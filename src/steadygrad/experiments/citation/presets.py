@@ -80,17 +80,14 @@ def standard() -> Preset:
         trials += methods(replace(CORRECTED["cora"], seed=seed))
         if seed < 4:
             trials += methods(replace(CORRECTED["pubmed"], seed=seed))
-    unpublished: list[CitationConfig] = []
     for seed in range(10):
-        for trial in methods(replace(published["cora"], seed=seed)):
-            (unpublished if trial.method == "auto" else trials).append(trial)
+        # Without a steady state there is nothing for auto to be exact about; three seeds show what it does.
+        trials += (t for t in methods(replace(published["cora"], seed=seed)) if t.method != "auto" or seed < 3)
     trials += [replace(PUBLISHED["cora"], method=method, epochs=500) for method in ("neumann-rbp", "tbptt")]
-    trials += unpublished
-    for seed in range(2):
-        trials += methods(replace(published["pubmed"], seed=seed))
+    trials += methods(published["pubmed"])
     about = (
-        "Corrected: Cora with 10 seeds, Pubmed with 4; as published: Cora with 10 seeds, Pubmed with 2, 100 and 80 epochs "
-        "instead of 2,000, and two trials of 500."
+        "Corrected: Cora with 10 seeds, Pubmed with 4; as published: Cora with 10 seeds (auto with 3), Pubmed with 1, 100 and 80 "
+        "epochs instead of 2,000, and two trials of 500."
     )
     return Preset(tuple(trials), 90, about)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from steadygrad.report.citation.trials import (
     LEVEL,
@@ -19,6 +18,7 @@ from steadygrad.report.citation.trials import (
     label,
     middle,
 )
+from steadygrad.report.finding import Finding, missing, verdict
 from steadygrad.report.section import Claim
 from steadygrad.report.text import number, percent
 
@@ -29,15 +29,6 @@ STEADY = 0.01
 """G3: steady is where the last step moves the state by less than this share of its norm."""
 CLOSE = 5.0
 """G3: curves go together if the mean of validation accuracies differs by less than this, in points, at the last epoch."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one graph in one mode says: whether the claim holds (None where records are missing), the numbers, and why."""
-
-    holds: bool | None
-    ours: str
-    why: str
 
 
 Judge = Callable[[Group], Finding]
@@ -94,13 +85,6 @@ def claim(found: Sorted, name: str, text: str, paper: str, judge: Judge, graphs:
     return Claim(name, text, paper, " ".join(ours), verdict(modes), " ".join(reasons))
 
 
-def verdict(holds: Sequence[bool]) -> str:
-    """Of one mode alone, a claim that holds is reproduced in one mode, and one that does not is open: the other is missing."""
-    if len(holds) < len(MODES):
-        return "reproduced in one mode" if any(holds) else "no data"
-    return "reproduced" if all(holds) else "reproduced in one mode" if any(holds) else "not reproduced"
-
-
 def behind(name: str, mode: str, groups: Sequence[Group]) -> list[str]:
     """Why a claim fails in a mode, as far as the records tell."""
     if mode == "as-published":
@@ -125,7 +109,7 @@ def g1(group: Group) -> Finding:
     level = difference(group, "neumann-rbp", "tbptt", lambda trial: trial.test)
     gaps = {other: lead(group, other) for other in WORSE}
     if level is None or None in gaps.values():
-        return missing(ours, "three seeds of TBPTT, Neumann-RBP, " + ", ".join(label(method) for method in WORSE))
+        return missing("three seeds of TBPTT, Neumann-RBP, " + ", ".join(label(method) for method in WORSE), ours)
     rest = [f"{label(other)} ({gap})" for other, gap in gaps.items() if gap is not None and not gap.above]
     why = (
         f"Neumann-RBP minus TBPTT {level} over {level.seeds} seeds, {likeness(level)}; "
@@ -167,7 +151,7 @@ def g2(group: Group) -> Finding:
     rise = difference(group, "artbp-poisson", "artbp-uniform", lambda trial: trial.validation)
     rest = difference(group, "neumann-rbp", "artbp-poisson", lambda trial: trial.validation)
     if rise is None or rest is None:
-        return missing(ours, "three seeds of both kinds of ARTBP and of Neumann-RBP")
+        return missing("three seeds of both kinds of ARTBP and of Neumann-RBP", ours)
     why = f"Poisson minus uniform {rise}, Neumann-RBP minus Poisson {rest} over {rest.seeds} seeds" + shorter(group)
     return Finding(rise.above and rest.above, ours, why)
 
@@ -178,7 +162,7 @@ def g3(group: Group) -> Finding:
     moved = movement(group)
     scaled = middle(trials, lambda trial: trial.last("difference_scaled"))
     if not all(pair.values()) or moved is None or scaled is None:
-        return missing("", "Neumann-RBP and TBPTT")
+        return missing("Neumann-RBP and TBPTT")
     apart = abs(final(pair["neumann-rbp"]) - final(pair["tbptt"]))
     ours = f"last step {percent(float(f'{moved:.2g}'))} of the norm (paper's scaling: {scaled:.1e})"
     rho = middle(trials, lambda trial: trial.result.get("spectral_radius"))
@@ -198,10 +182,6 @@ def movement(group: Group) -> float | None:
 
 def final(trials: Sequence[Trial]) -> float:
     return 100 * statistics.fmean(trial.last("accuracy") for trial in trials)
-
-
-def missing(ours: str, what: str) -> Finding:
-    return Finding(None, ours, f"no verdict, since it takes {what}")
 
 
 def mean(group: Group, method: str, measure: Callable[[Trial], float]) -> float | None:

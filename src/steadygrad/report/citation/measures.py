@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from steadygrad.report.citation.trials import Group, Trial, label, middle
 from steadygrad.report.section import Table
-from steadygrad.report.text import number
+from steadygrad.report.text import short
 
 
 def diagnosis(group: Group) -> Table:
@@ -71,10 +70,3 @@ def costs(trials: Sequence[Trial]) -> tuple[str, ...]:
 def per_epoch(trial: Trial, name: str) -> float | None:
     done = len(trial.result["training_loss"])
     return trial.result[name] / done if done and trial.result[name] else None
-
-
-def short(value: float | None) -> str:
-    """Three significant digits."""
-    if value is None or not math.isfinite(value):
-        return number(value)
-    return f"{value:.1e}" if value and not 1e-3 <= abs(value) < 1e5 else number(float(f"{value:.3g}"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from steadygrad.report.finding import Finding, missing, verdict
 from steadygrad.report.hopfield.trials import (
     MODES,
     TITLES,
@@ -44,15 +44,6 @@ GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")
 """The methods of which the paper says that they work."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one mode says: whether the claim holds in it (None where records are missing), the numbers, and why."""
-
-    holds: bool | None
-    ours: str
-    why: str
-
-
 def claims(found: Sorted) -> tuple[Claim, ...]:
     h1_text = f"CG-RBP and Neumann-RBP follow BPTT's training and validation curves; original RBP blows up (K = {K})."
     h2_text = "Share of trials that end below half the initial training loss, at K = 10 / 20 / 30."
@@ -73,17 +64,6 @@ def claim(found: Sorted, name: str, text: str, paper: str, judge: Callable[[Sort
     reasons += [f"{TITLES[mode]}: no trials." for mode in MODES if mode not in found.modes]
     holds = [finding.holds for finding in findings.values() if finding.holds is not None]
     return Claim(name, text, paper, ours, verdict(holds), " ".join(reasons))
-
-
-def verdict(holds: Sequence[bool]) -> str:
-    """Of one mode alone, a claim that holds is reproduced in one mode, and one that does not is open: the other is missing."""
-    if len(holds) < len(MODES):
-        return "reproduced in one mode" if any(holds) else "no data"
-    return "reproduced" if all(holds) else "reproduced in one mode" if any(holds) else "not reproduced"
-
-
-def missing(what: str) -> Finding:
-    return Finding(None, "", f"no data, since trials are missing: {what}")
 
 
 def h1(found: Sorted, mode: Mode) -> Finding:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from steadygrad.report import generic
-from steadygrad.report.hopfield.tables import short
 from steadygrad.report.hopfield.trials import TITLES, K, Sorted, Trial, middle
 from steadygrad.report.section import Table
 from steadygrad.report.style import look
+from steadygrad.report.text import short
 
 
 def cost(found: Sorted) -> Table:

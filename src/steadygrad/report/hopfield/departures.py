@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steadygrad.report.hopfield.figures import constant_loss, network
-from steadygrad.report.hopfield.tables import left, short, succeeded, wrong_pixels
+from steadygrad.report.hopfield.tables import left, succeeded, wrong_pixels
 from steadygrad.report.hopfield.trials import WHOLE, Sorted, Trial, Variant, middle
 from steadygrad.report.section import Table
 from steadygrad.report.style import look, ordered
-from steadygrad.report.text import number, percent
+from steadygrad.report.text import number, percent, short
 
 
 def ablation(found: Sorted) -> Table | None:

@@ -8,13 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from steadygrad.report.hopfield.trials import Mode, Trial
-from steadygrad.report.panels import stacked
+from steadygrad.report.panels import FEW, stacked
 from steadygrad.report.style import curve
 
 Series = Callable[[Trial], Sequence[float | None]]
 PASSES = "pass over the ten images"
-FEW = 16
-"""A line of fewer points shows its marker where no other method shows one."""
 
 
 def lines(axis: Axes, mode: Mode, methods: Sequence[str], series: Series, first: int | None = None) -> None:

@@ -21,7 +21,7 @@ from steadygrad.report.hopfield.trials import (
 )
 from steadygrad.report.section import Table
 from steadygrad.report.style import look, ordered
-from steadygrad.report.text import number, percent
+from steadygrad.report.text import number, percent, short
 
 NO_BREAK = "\u00a0"
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -173,10 +173,3 @@ def steps_below(ways: Sequence[Sequence[float]], tolerance: float) -> str:
         return f"> {len(ways[0])}"
     low, high = str(min(inside)), str(max(inside)) if len(inside) == len(found) else f"> {len(ways[0])}"
     return low if low == high else f"{low} to {high}"
-
-
-def short(value: float | None) -> str:
-    """Three significant digits."""
-    if value is None or not math.isfinite(value):
-        return number(value)
-    return f"{value:.1e}" if value and not 1e-3 <= abs(value) < 1e5 else number(float(f"{value:.3g}"))

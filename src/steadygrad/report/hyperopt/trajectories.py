@@ -1,0 +1,193 @@
+"""M4: the way of the network's weights through one training, and whether it comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+
+from steadygrad.report.finding import Finding, missing
+from steadygrad.report.hyperopt.measures import pace, span, straightness
+from steadygrad.report.hyperopt.panels import logarithmic
+from steadygrad.report.hyperopt.trials import Cell, Mode, Trial, median
+from steadygrad.report.panels import Array, grid, legend
+from steadygrad.report.section import Table
+from steadygrad.report.style import curve, look
+from steadygrad.report.text import number, plural, short
+
+METHODS = ("tbptt", "neumann-rbp")
+PAPER_META_STEPS = (20, 40)
+SETTLED = 0.25
+"""A path has converged if its pace in the last tenth of the training is below this share of its mean pace."""
+MORE = 2.0
+"""TBPTT oscillates where it has not converged and its pace at the end is at least this many times Neumann-RBP's."""
+PERPLEXITY = 30
+DOTS: dict[str, Any] = {"cmap": "viridis", "s": 24, "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
+FEWEST = 4
+"""Points that t-SNE needs."""
+
+
+@dataclass(frozen=True)
+class Path:
+    steps: list[int]
+    states: Array
+
+    @property
+    def away(self) -> list[float | None]:
+        """The distance from the end, relative to that of the start."""
+        far = np.linalg.norm(self.states - self.states[-1], axis=1)
+        return [float(value) / float(far[0]) if value > 0 and far[0] > 0 else None for value in far]
+
+
+def path(trial: Trial, meta_step: int) -> Path | None:
+    found = (trial.result.get("trajectory") or {}).get(str(meta_step))
+    return Path(found["step"], np.asarray(found["state"], dtype=float)) if found and len(found["state"]) > 1 else None
+
+
+def meta_steps(cell: Cell) -> list[int]:
+    """The paper's two, or the last two that both methods have."""
+    kept = [
+        {int(step) for trial in cell.of(method) for step in trial.result.get("trajectory") or {} if path(trial, int(step))}
+        for method in METHODS
+    ]
+    both = set.intersection(*kept)
+    return [step for step in PAPER_META_STEPS if step in both] or sorted(both)[-2:]
+
+
+def walked(mode: Mode) -> list[Cell]:
+    """The settings in which both methods have paths."""
+    return [cell for cell in mode.cells if meta_steps(cell)]
+
+
+def measured(cell: Cell, method: str, meta_step: int) -> tuple[float | None, float | None]:
+    """Pace at the end and straightness, medians over seeds."""
+    paths = [found for trial in cell.of(method) if (found := path(trial, meta_step)) is not None]
+    return median(pace(p.steps, p.states) for p in paths), median(straightness(p.states) for p in paths)
+
+
+def m4(mode: Mode) -> Finding:
+    seen = [
+        (theirs, ours)
+        for cell in walked(mode)
+        for step in meta_steps(cell)
+        for theirs, ours in [[measured(cell, method, step)[0] for method in METHODS]]
+        if step in PAPER_META_STEPS and theirs is not None and ours is not None
+    ]
+    if not seen:
+        return missing(f"paths of TBPTT and Neumann-RBP at meta step {' or '.join(map(str, PAPER_META_STEPS))}")
+    settled = sum(ours < SETTLED for _, ours in seen)
+    restless = sum(theirs >= max(SETTLED, MORE * ours) for theirs, ours in seen)
+    paces = ", ".join(
+        f"{look(method).label} {span(column)}" for method, column in zip(METHODS, zip(*seen, strict=True), strict=True)
+    )
+    why = (
+        f"of {plural(len(seen), 'snapshot')} Neumann-RBP has converged (pace below {number(SETTLED)}) in {settled}; TBPTT has "
+        f"not, and moves at least {number(MORE)} times as fast, in {restless}"
+    )
+    return Finding(settled == restless == len(seen), f"pace in the last tenth of training, relative to its mean: {paces}", why)
+
+
+def table(modes: Sequence[Mode]) -> Table:
+    """M4: the numbers behind the pictures."""
+    rows: list[tuple[str, ...]] = []
+    for mode in modes:
+        for cell in walked(mode):
+            for step in meta_steps(cell):
+                for method in METHODS:
+                    moved = median(last_step(trial, step) for trial in cell.of(method))
+                    numbers = [short(value) for value in (*measured(cell, method, step), moved)]
+                    rows.append((mode.title, str(cell.T), str(cell.K), str(step), look(method).label, *numbers))
+    return Table(
+        "M4: does the training come to rest?",
+        ("mode", "T", "K", "meta step", "method", "pace at the end", "straightness", "last step"),
+        tuple(rows),
+        f"Pace at the end: speed along the path in the last tenth of the training, relative to the mean speed; converged: below "
+        f"{number(SETTLED)}. Straightness: over the last half of the path, how far it gets divided by how long it is; 0 where it "
+        "turns back all the time. Both from 50 states of the training under one random projection to 32 dimensions. Last step: "
+        "‖F(h) − h‖ / ‖F(h)‖ as the implicit methods measure it. Medians over seeds.",
+        "hyperopt-m4-numbers",
+    )
+
+
+def last_step(trial: Trial, meta_step: int) -> float | None:
+    moved = trial.result.get("movement") or []
+    return moved[meta_step - 1] if meta_step <= len(moved) else None
+
+
+def shown(mode: Mode) -> tuple[Cell, dict[str, Trial]]:
+    """The setting with the largest T and K, and a trial a method, of the lowest seed that both have."""
+    cell = max(walked(mode), key=lambda cell: (len(meta_steps(cell)), cell.T, cell.K or 0))
+    trials = {m: [t for t in cell.of(m) if all(path(t, step) for step in meta_steps(cell))] for m in METHODS}
+    common = set.intersection(*({trial.seed for trial in found} for found in trials.values()))
+    return cell, {m: next((t for t in found if t.seed in common), found[0]) for m, found in trials.items() if found}
+
+
+def draw(mode: Mode) -> Picture:
+    """Above: t-SNE of both paths, time as colour; below: the distance from the end, which no embedding can distort."""
+    cell, trials = shown(mode)
+    steps = meta_steps(cell)
+    picture, rows = grid(2, len(steps), 2.6)
+    for step, upper, lower in zip(steps, *rows, strict=True):
+        paths = {method: found for method, trial in trials.items() if (found := path(trial, step)) is not None}
+        dots = embedded(upper, paths)
+        upper.set(title=f"Meta step {step}: t-SNE", xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
+        for method, found in paths.items():
+            away = [np.nan if value is None else value for value in found.away]
+            curve(lower, method, found.steps, away)
+        lower.set(title="Distance from the end", xlabel="training step", ylabel="relative to the start's")
+        logarithmic(lower)
+        if step == steps[-1] and dots is not None:
+            picture.colorbar(dots, ax=rows[0], label="training step", shrink=0.9)
+    legend(picture, rows[1:])
+    return picture
+
+
+def embedded(axis: Axes, paths: dict[str, Path]) -> Any:
+    """Both paths in one embedding; the method by marker and line, the time by colour, the ends named."""
+    points = embedding(np.concatenate([found.states for found in paths.values()]))
+    latest = max(found.steps[-1] for found in paths.values())
+    dots = None
+    start = 0
+    ends: dict[str, Array] = {}
+    for method, found in paths.items():
+        x, y = points[start : start + len(found.steps)].T
+        start += len(found.steps)
+        seen = look(method)
+        ends[seen.label] = np.asarray([x[-1], y[-1]])
+        axis.plot(x, y, color=seen.colour, linestyle=seen.line, linewidth=0.8, alpha=0.8, zorder=2)
+        dots = axis.scatter(x, y, c=found.steps, vmin=0, vmax=latest, marker=seen.marker, **DOTS)
+        axis.plot(x[-1:], y[-1:], marker=seen.marker, markersize=9, color="none", markeredgecolor="black", zorder=4)
+    name_ends(axis, ends)
+    return dots
+
+
+def name_ends(axis: Axes, ends: dict[str, Array]) -> None:
+    """The names above all points, left and right as the ends are, each with a line to its end."""
+    axis.margins(0.08)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + 0.18 * (high - low))
+    for place, (name, point) in enumerate(sorted(ends.items(), key=lambda item: float(item[1][0]))):
+        axis.annotate(
+            f"end, {name}",
+            (float(point[0]), float(point[1])),
+            xytext=(0.02 + 0.96 * place, 0.98),
+            textcoords="axes fraction",
+            ha="left" if place == 0 else "right",
+            va="top",
+            fontsize=8,
+            arrowprops={"arrowstyle": "-", "color": "#444444", "linewidth": 0.7, "shrinkB": 5},
+        )
+
+
+def embedding(states: Array) -> Array:
+    """t-SNE, exact and with a fixed seed; few points take a smaller perplexity, too few are shown in two of their dimensions."""
+    from sklearn.manifold import TSNE  # pyright: ignore[reportMissingTypeStubs]  # slow to import, for this figure only
+
+    if len(states) < FEWEST or not np.ptp(states, axis=0).any():
+        return states[:, :2]
+    perplexity = min(PERPLEXITY, (len(states) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=0, method="exact").fit_transform(states)

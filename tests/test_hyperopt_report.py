@@ -1,0 +1,374 @@
+"""The hyperopt section of the report: verdicts come from the records, both ways, and what is missing is said to be missing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steadygrad import records
+from steadygrad.records import Record
+from steadygrad.report import Figure, Table, page, style
+from steadygrad.report.drawing import Drawn
+from steadygrad.report.hyperopt import section
+from steadygrad.report.hyperopt.measures import bend, end, pace, rises, straightness, times
+from steadygrad.report.hyperopt.trajectories import embedding
+from steadygrad.report.hyperopt.trials import sort
+
+MODES = ("as-published", "corrected")
+TUNED = ("bptt", "tbptt", "rbp", "cg-rbp", "neumann-rbp", "auto")
+LENGTHS, COUNTS, META = (100, 500, 1000), (50, 100), 40
+GAP = {"bptt": 1.0, "tbptt": 1.5, "rbp": 3.0, "cg-rbp": 1.2, "neumann-rbp": 1.1, "auto": 1.05}
+"""Where the meta loss of each method ends, relative to BPTT's; TBPTT's is multiplied by how far T is."""
+CONFIG = {
+    "as-published": {"images": 10000, "held_out": 0, "wrong": 0.0, "batch": 200, "layers": 3, "decay": 0.0, "meta_rate": 0.05},
+    "corrected": {"images": 500, "held_out": 1000, "wrong": 0.3, "batch": 0, "layers": 0, "decay": 0.01, "meta_rate": 0.05},
+}
+
+
+def config(task: str, mode: str, method: str, T: int, K: int, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    meta = {"meta_steps": META, "reference_every": 5, "last": "full"}
+    return {
+        "task": task,
+        "mode": mode,
+        "method": method,
+        "training_steps": T,
+        "steps": K,
+        "seed": seed,
+        **CONFIG[mode],
+        **meta,
+        **changes,
+    }
+
+
+def falling(start: float, stop: float, count: int, jitter: float = 0.0, seed: int = 0) -> list[float]:
+    """A curve that is straight on a logarithmic axis, but for its jitter."""
+    noise = np.random.default_rng(seed).standard_normal(count)
+    return (np.geomspace(start, stop, count) * np.exp(jitter * noise)).tolist()
+
+
+def walk(method: str, T: int, restless: bool, resting: bool, count: int = 50) -> dict[str, Any]:
+    """A path to a point of rest; TBPTT's goes to and fro about it if it is restless, and Neumann-RBP's if it is not resting."""
+    t = np.linspace(0, 1, count)
+    way = np.outer(np.exp(-12 * t), np.linspace(1, 2, 32))
+    if restless if method == "tbptt" else not resting:
+        way += 0.5 * np.outer(np.sin(40 * t), np.cos(np.arange(32)))
+    return {"step": np.linspace(0, T, count).astype(int).tolist(), "state": way.tolist()}
+
+
+def tune(
+    mode: str,
+    method: str,
+    T: int,
+    K: int,
+    seed: int = 0,
+    *,
+    gaps: dict[str, float] = GAP,
+    drift: float = 1.0,
+    jitter: float | None = None,
+    restless: bool = True,
+    resting: bool = True,
+    **changes: Any,
+) -> Record:
+    """As the paper has it, unless told otherwise: TBPTT ends higher, and all curves are smoother, the larger T is."""
+    made = config("tune", mode, method, T, K, seed, **changes)
+    count = made["meta_steps"]
+    stop = 10 / T * gaps[method] * ((T / 100) ** (drift - 0.5) if method == "tbptt" else 1)
+    losses = falling(0.5, stop, count, 3 / T if jitter is None else jitter * T, seed)
+    exact = method == "bptt"
+    seen = list(range(1, count + 1, 5))
+    result = {
+        "meta_loss": losses,
+        "gradient_norm": losses,
+        "hyper": {"decay": [[0.01] * 4] * count},
+        "reference": None
+        if exact
+        else {
+            "meta_step": seen,
+            "cosine": [1.8 - 0.8 * gaps[method]] * len(seen),
+            "relative": falling(gaps[method], 0.1, len(seen)),
+        },
+        "movement": [None if exact or method == "tbptt" else 1e-3] * count,
+        "adjoint_residual": [None] * count,
+        "degenerate": {"rate": 3} if mode == "as-published" and method == "neumann-rbp" else {},
+        "last_training": {"step": list(range(0, T, 10)), "loss": falling(2.3, gaps[method] / T, T // 10, 0.1, seed)},
+        "trajectory": {},
+        "weight": {"right": [1.0] * count, "wrong": falling(1.0, 0.5, count)}
+        if mode == "corrected"
+        else {"right": [], "wrong": []},
+        "test_loss": 0.3 if mode == "corrected" else None,
+        "test_accuracy": 0.9 if mode == "corrected" else None,
+        "untuned_test_loss": 0.4 if mode == "corrected" else None,
+        "untuned_test_accuracy": 0.85 if mode == "corrected" else None,
+        "rejected": 0,
+    }
+    if method in ("tbptt", "neumann-rbp") and T == 1000 and seed == 0:
+        result["trajectory"] = {str(step): walk(method, T, restless, resting) for step in (20, 40) if step <= count}
+    return Record("hyperopt", made, result, None, {"seconds_per_meta_step": 1.0, "cpu_seconds_per_meta_step": 0.9})
+
+
+def errors(mode: str, T: int, seed: int = 0) -> Record:
+    found: list[dict[str, Any]] = [
+        {"method": m, "steps": None, "last": None, "cosine": 1.0, "relative": 0.0} for m in ("bptt", "forward")
+    ]
+    for K in (10, *COUNTS):
+        for method in ("tbptt", "rbp", "cg-rbp", "neumann-rbp"):
+            ways = ("full", "average", "fresh") if method == "neumann-rbp" and mode == "as-published" else ("full",)
+            for last in ways:
+                numbers = {
+                    "cosine": 0.9 - 1 / K,
+                    "relative": (1 + 0.1 * seed) / K + 0.1,
+                    "noise": 0.2 if last != "full" else None,
+                }
+                found.append({"method": method, "steps": K, "last": last, **numbers, "products": K, "degenerate": []})
+    result = {"loss": 0.1, "reference_norm": 1.0, "movement": 1e-3, "entries": found}
+    return Record("hyperopt", config("errors", mode, "all", T, 0, seed), result, None)
+
+
+def cost(mode: str, method: str, T: int, K: int, last: str = "full", seconds: float = 1.0, memory: float = 10.0) -> Record:
+    measured = {"wall_seconds": seconds, "cpu_seconds": seconds, "memory_mb": memory, "base_mb": 300.0, "repeats": 3}
+    return Record("hyperopt", config("cost", mode, method, T, K, last=last), {"loss": 0.1, "products": K}, None, measured)
+
+
+def costs(mode: str, last: str = "full", faster: float = 3.5, smaller: float = 60.0) -> list[Record]:
+    """BPTT's time and memory grow with T; Neumann-RBP's ratios at T = 1000 are as given."""
+    made = [cost(mode, "bptt", T, 0, seconds=T / 100, memory=T) for T in (100, 1000)]
+    made += [cost(mode, "neumann-rbp", T, K, last, T / 100 / faster, 1000 / smaller) for T in (100, 1000) for K in (10, 50, 100)]
+    return made
+
+
+def mode_records(mode: str, seeds: int = 2, **changes: Any) -> list[Record]:
+    made = [errors(mode, T, seed) for T in LENGTHS for seed in range(seeds)]
+    for method in TUNED:
+        for T in LENGTHS:
+            for K in (0,) if method in ("bptt", "auto") else COUNTS:
+                made += [tune(mode, method, T, K, seed, **changes) for seed in range(seeds)]
+    return made
+
+
+def both(**changes: Any) -> list[Record]:
+    ways = [*costs("as-published"), *costs("as-published", "average")[2:], *costs("corrected", "step")]
+    return [record for mode in MODES for record in mode_records(mode, **changes)] + ways
+
+
+def verdicts(found: list[Record]) -> dict[str, str]:
+    return {claim.id: claim.verdict for claim in section(found).claims}
+
+
+def blocks(found: list[Record], kind: type) -> dict[str, Any]:
+    return {block.name or block.caption: block for block in section(found).blocks if isinstance(block, kind)}
+
+
+def test_claims_that_hold_in_both_modes_are_reproduced():
+    assert verdicts(both()) == dict.fromkeys(("M1", "M2", "M3", "M4"), "reproduced")
+
+
+@pytest.mark.parametrize(
+    ("changes", "fails"),
+    [
+        ({"gaps": {**GAP, "neumann-rbp": 4.0}}, {"M1", "M2"}),  # above RBP
+        ({"gaps": {**GAP, "neumann-rbp": 0.5}}, {"M2"}),  # far below BPTT is no match either
+        ({"gaps": {**GAP, "rbp": 1.101}}, {"M1"}),  # level with RBP is not below it
+        ({"drift": 0.5}, {"M1"}),  # TBPTT better as T grows
+        ({"jitter": 1e-4}, {"M1"}),  # rougher as T grows
+        ({"restless": False}, {"M4"}),  # both come to rest
+        ({"resting": False}, {"M4"}),  # neither does
+    ],
+    ids=["neumann worst", "neumann best", "level", "tbptt better", "rougher", "all rest", "none rests"],
+)
+def test_claims_that_fail_are_not_reproduced_or_only_in_one_mode(changes: dict[str, Any], fails: set[str]):
+    found = verdicts(both(**changes))
+    assert {name for name, verdict in found.items() if verdict == "not reproduced"} == fails
+    found = verdicts([*mode_records("corrected"), *mode_records("as-published", **changes), *costs("as-published")])
+    assert {name for name, verdict in found.items() if verdict == "reproduced in one mode"} == fails | {"M3"}  # only one way
+
+
+@pytest.mark.parametrize(
+    ("full", "average", "verdict", "words"),
+    [
+        ({}, {}, "reproduced", "is met"),
+        ({"faster": 0.5}, {}, "reproduced in one mode", "time below the paper's ratio at K = 10, 50, 100"),
+        ({"smaller": 2.0}, {"faster": 2.0}, "not reproduced", "memory below the paper's ratio"),
+        ({"faster": 2.9}, {"smaller": 20.0}, "reproduced", "is met in time only"),
+    ],
+    ids=["both", "text only", "neither", "aims"],
+)
+def test_m3_judges_the_codes_way_and_the_texts_way_apart(full: Any, average: Any, verdict: str, words: str):
+    claim = section([*costs("as-published", **full), *costs("as-published", "average", **average)[2:]]).claims[2]
+    assert claim.verdict == verdict
+    assert words in claim.reason
+    assert "memory is flat in T" in claim.reason
+
+
+def test_m3_stands_beside_the_papers_ratios():
+    (table,) = (b for b in section(costs("as-published")).blocks if isinstance(b, Table) and b.name == "hyperopt-m3")
+    way = "all training images (released code)"
+    numbers = ("10", "2.86", "3.50", "2.87", "1,000", "16.7", "60", "4.25")
+    assert table.rows[1] == ("As published", way, "1000", "50", *numbers)
+    assert [row[7] for row in table.rows] == ["3.02", "2.87", "2.68"]
+    assert [row[11] for row in table.rows] == ["4.35", "4.25", "4.11"]
+
+
+def test_memory_that_grows_with_the_training_is_called_so():
+    grown = [cost("as-published", "neumann-rbp", T, 50, memory=T / 10) for T in (100, 1000)]
+    found = [r for r in costs("as-published") if r.config["method"] == "bptt"] + grown
+    assert "memory is not flat in T (10 MB at T = 100, 100 MB at T = 1000)" in section(found).claims[2].reason
+
+
+def test_shorter_costs_give_numbers_but_no_verdict():
+    found = [r for r in costs("as-published") if r.config["training_steps"] == 100]
+    claim = section(found).claims[2]
+    assert claim.verdict == "no data"
+    assert "T = 100" in claim.ours
+    assert "it takes T = 1000 and K = 50" in claim.reason
+    nothing = [cost("as-published", m, 1000, 50, seconds=s, memory=0.0) for m, s in (("bptt", 1.0), ("neumann-rbp", 0.5))]
+    assert "memory ∞" in section(nothing).claims[2].ours
+
+
+def test_what_is_missing_is_said_to_be_missing():
+    assert set(verdicts([]).values()) == {"no data"}
+    alone = section([tune("corrected", "auto", 100, 0)])
+    assert {claim.verdict for claim in alone.claims} == {"no data"}
+    assert "As published: no trials." in alone.claims[0].reason
+    assert "two T" in alone.claims[0].reason
+    assert any(isinstance(block, str) and block.startswith("No trial measured") for block in alone.blocks)
+    without = verdicts([r for r in both() if r.config["method"] != "bptt"])
+    assert without == {"M1": "no data", "M2": "no data", "M3": "no data", "M4": "reproduced"}
+
+
+def test_trials_for_trying_out_are_no_evidence():
+    short = [tune(mode, method, 40, 10, meta_steps=4) for mode in MODES for method in TUNED]
+    made = section(short)
+    assert {claim.verdict for claim in made.claims} == {"no data"}
+    assert "no verdict from T < 100" in made.claims[1].reason
+    assert "times BPTT's training loss" in made.claims[1].ours
+
+
+def test_failed_trials_and_records_of_other_kinds_are_no_results():
+    failed = Record("hyperopt", config("tune", "corrected", "bptt", 100, 0), None, "ValueError: no")
+    odd = Record("hyperopt", {"task": "sing", "mode": "corrected"}, {"song": 1}, None)
+    made = section([failed, odd])
+    assert made.blocks == ("No trial has a result.",)
+    assert made.settings.rows
+    assert {claim.verdict for claim in made.claims} == {"no data"}
+
+
+def test_the_setting_with_most_training_is_shown_and_the_rest_counted():
+    strangers = [tune("corrected", "bptt", 100, 0, images=60), tune("corrected", "bptt", 100, 0, meta_steps=7)]
+    others = [tune("corrected", "neumann-rbp", 100, 50, last="fresh")]
+    (mode,) = sort([*mode_records("corrected"), *strangers, *others]).all
+    assert [(cell.T, cell.K) for cell in mode.cells] == [(T, K) for T in LENGTHS for K in COUNTS]
+    assert {len(cell.trials) for cell in mode.cells} == {2 * len(TUNED)}
+    assert mode.left_out == len(strangers)
+    assert [trial.last for trial in mode.aside] == ["fresh"]
+    made = section([*mode_records("corrected"), *strangers, *others])
+    assert any(isinstance(block, Table) and block.caption.startswith("Tuning with the last step") for block in made.blocks)
+
+
+def test_hypergradients_are_compared_in_both_modes_and_all_ways():
+    tables = blocks(both(), Table)
+    rows = tables["hyperopt-errors-table"].rows
+    assert ("Neumann-RBP", "100", "50", "0.88", "0.121", "0.88", "0.121") in rows
+    assert [row[2] for row in rows[:13]] == ["10"] * 4 + ["50"] * 4 + ["100"] * 4 + ["–"]
+    ways = tables["On which data an implicit method takes the last step."].rows
+    assert {row[0] for row in ways} == {"As published"}
+    assert ("As published", "100", "10", "Neumann-RBP", "a new mini-batch a term", "0.8", "0.205", "0.2", "10") in ways
+
+
+def test_the_traps_are_named_in_plain_words():
+    words = " ".join(block for block in section(both()).blocks if isinstance(block, str))
+    assert "do not move the point at which SGD rests" in words
+    assert "in 12 of 42 trials as published: rate; in 0 of 42 trials corrected" in words
+    assert "released code of Neumann-RBP is not constant-memory" in words
+
+
+ODD = {
+    "one seed": [r for r in mode_records("corrected", seeds=1) if r.config["training_steps"] == 1000 and r.config["steps"] < 100],
+    "K = 100 at one T": [
+        r
+        for r in mode_records("as-published")
+        if r.config["seed"] and (r.config["training_steps"] == 100 or r.config["steps"] < 100)
+    ],
+    "errors only": [errors("corrected", 100)],
+    "without K": [tune("corrected", "bptt", T, 0) for T in LENGTHS],
+    "costs only": costs("as-published"),
+}
+
+
+@pytest.mark.parametrize("found", ODD.values(), ids=ODD)
+def test_any_part_of_the_records_is_drawn(found: list[Record]):
+    with style.use():
+        for figure in blocks(found, Figure).values():
+            assert figure.records
+            assert figure.alt
+            picture = figure.draw()
+            assert any(axis.lines for axis in picture.axes)
+
+
+def test_what_was_not_measured_leaves_gaps():
+    gone = tune("corrected", "neumann-rbp", 1000, 50)
+    assert gone.result is not None
+    gone.result.update(
+        meta_loss=[None] * META, reference=None, last_training=None, movement=None, trajectory=None, degenerate=None
+    )
+    found = [r for r in mode_records("corrected", seeds=1) if r.trial != gone.trial] + [gone]
+    assert len(found) == len(mode_records("corrected", seeds=1))
+    section(found)
+    with style.use():
+        for name in ("hyperopt-m1-corrected", "hyperopt-m2-corrected"):
+            blocks(found, Figure)[name].draw()
+
+
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["page only", "drawn"])
+def test_the_page_has_every_figure_and_every_claim_links_to_its_own(tmp_path: Path, monkeypatch: Any, drawn: bool):
+    if not drawn:
+        monkeypatch.setattr(page, "draw", lambda figure: Drawn(b"<svg/>", b"%PDF", 7, 7))
+    for made in both():
+        records.write(tmp_path / "runs", made)
+    written = page.write(tmp_path / "runs", tmp_path / "report.html", {"hyperopt": section})
+    assert written.problems == []
+    names = {"errors-length", "errors-count", "m3-growth", "weights-corrected"}
+    names |= {f"{name}-{mode}" for name in ("m1", "m2", "m4") for mode in MODES}
+    names |= {f"hypergradient-{mode}-{K}" for mode in MODES for K in COUNTS}
+    assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {f"hyperopt-{name}" for name in names}
+    html = written.page.read_text()
+    assert html.count('class="see" data-label="See"><a href="#figure-') == 3  # M1, M2, M4
+    assert html.count('class="see" data-label="See"><a href="#table-') == 1  # M3
+
+
+def test_ends_bends_and_rises():
+    assert end([5.0, 4.0]) == 4.0
+    assert end([9.0] * 18 + [1.0, 3.0]) == 2.0
+    assert end([1.0, None]) is None
+    assert bend(falling(1.0, 1e-3, 30)) == pytest.approx(0, abs=1e-12)
+    assert bend([1.0, math.e, 1.0]) == pytest.approx(2)
+    assert bend([1.0, 2.0]) is None
+    assert rises([1.0, 2.0, 1.0, 0.5, None]) == pytest.approx(1 / 3)
+    assert times(1.0, 0.0) == math.inf
+    assert times(None, 1.0) is None
+
+
+def test_pace_and_straightness_of_a_path():
+    steps = list(range(101))
+    even = np.outer(np.arange(101), np.ones(3))
+    assert pace(steps, even) == pytest.approx(1)
+    assert straightness(even) == pytest.approx(1)
+    assert pace(steps, np.exp(-np.arange(101) / 5.0)[:, None]) == pytest.approx(0, abs=1e-6)
+    round_and_round = np.stack([np.cos(np.arange(101)), np.sin(np.arange(101))], axis=1)
+    assert pace(steps, round_and_round) == pytest.approx(1)
+    assert straightness(round_and_round) < 0.1
+    assert pace(steps, np.zeros((101, 3))) is None
+    assert straightness(np.zeros((101, 3))) is None
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_tsne_takes_few_points_and_gives_the_same_each_time(count: int):
+    states = np.random.default_rng(0).standard_normal((count, 32))
+    found = embedding(states)
+    assert found.shape == (count, 2)
+    assert np.isfinite(found).all()
+    assert (embedding(states) == found).all()
+    assert np.isfinite(embedding(np.ones((count, 32)))).all()
