@@ -49,7 +49,9 @@ class Bar:
         """Show a meta step."""
         if not entry.rejected:
             self._done += 1
-        text = f"rejected: {entry.rejected}" if entry.rejected else f"loss {entry.validation:.4g}, best {best:.4g}"
+        text = f"loss {entry.validation:.4g}, best {best:.4g}"
+        if entry.rejected:  # the reason would leave no room for the bar; it is in the warning
+            text = "rejected, half the way back" if self._rich is not None else f"rejected: {entry.rejected}"
         if self._rich is not None:
             self._rich.update(self._task, completed=self._done, description=text)
         elif self._shown and (entry.rejected or time.monotonic() >= self._next or self._done == self._total):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,27 @@ VERSION = 1
 
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write to a file beside it, flush it to the disk, and rename: a reader sees the old or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    unfinished = path.with_name(f".{path.name}.unfinished")  # always the same, so that a kill leaves one at most
     try:
-        with os.fdopen(handle, "wb") as file:
+        with unfinished.open("wb") as file:
             torch.save({"version": VERSION, **content}, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(unfinished, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
+
+
+def prepare(path: Path) -> None:
+    """Make the folder, and refuse a place where nothing can be written, before any work is done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"checkpoint={str(path)!r}: its folder cannot be made ({error}); name another file.") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        reason = "is a folder" if path.is_dir() else "is in a folder that cannot be written to"
+        raise ValueError(f"checkpoint={str(path)!r} {reason}; name another file.")
 
 
 def load(path: Path, signature: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -35,6 +36,12 @@ class Constraint(Method, ABC):
         return free
 
     allowed = "it must be finite"
+
+    def signature(self, free: Tensor) -> str:
+        """What tells this constraint and start from another, in a few letters."""
+        bounds = [repr(value) for key, value in vars(self).items() if key != "value"]
+        start = hashlib.sha256(free.detach().double().cpu().numpy().tobytes()).hexdigest()[:12]
+        return f"{type(self).__name__}({', '.join([f'start {start} of {list(free.shape)}', *bounds])})"
 
     @abstractmethod
     def free(self, value: Tensor) -> Tensor:
@@ -113,6 +120,9 @@ class Parametrised:
             raise TypeError(f'hyper must be a dict such as {{"decay": Log(1e-3)}}; got {hyper!r:.80}.')
         self.constraints = {name: v if isinstance(v, Constraint) else Free(v) for name, v in hyper.items()}
         self.free = {name: c.start(like).requires_grad_() for name, c in self.constraints.items()}
+
+    def items(self) -> list[tuple[str, Constraint, Tensor]]:
+        return [(name, constraint, self.free[name]) for name, constraint in self.constraints.items()]
 
     def values(self) -> dict[str, Tensor]:
         with torch.no_grad():

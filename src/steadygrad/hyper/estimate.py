@@ -28,6 +28,8 @@ class Estimate:
     residual: float | None = None
     """‖F(h) − h‖ / ‖F(h)‖ of the last step, where the method rests on it."""
     stochastic: bool = False
+    remaining: list[float] = field(default_factory=list[float])
+    """(z − b)·(F(h) − h), one a sample, where the method rests on a steady state."""
 
     def mean(self, name: str) -> Tensor | None:
         there = [sample[name] for sample in self.samples]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from steadygrad.hyper.estimate import Estimate, Gradients
-from steadygrad.hyper.problem import Hyper, Inner, slope, total
+from steadygrad.hyper.problem import Hyper, Inner, Slope, slope, total
 from steadygrad.method import Method
 from steadygrad.solution import SteadyStateError
+from steadygrad.state import State
 
 MANY = 16
 """Tangents from which torch.func.jvp, all at once, is faster than transposed VJPs, one by one. Measured on small networks."""
@@ -31,19 +32,9 @@ class Forward(Method):
 
 
 def forward(inner: Inner) -> Estimate:
-    """Train with tangents."""
-    stream = inner.batches.stream()
-    moving, carried = inner.split.part(inner.state)
-    count = sum(value.numel() for value in inner.hyper.values())
-    seeds = _unit_tangents(inner.hyper)
-    tangents = [leaf.new_zeros(count, *leaf.shape) for leaf in moving]
-    push = _Push(inner)
-    for t in range(inner.steps):
-        moving, tangents, carried = push(moving, carried, tangents, seeds, next(stream))
-        inner.show(t + 1, inner.split.join(moving, carried))
-    state = inner.split.join(moving, carried)
-    end = slope(inner, state)
-    along = torch.stack([(s * g).flatten(1).sum(1) for s, g in zip(tangents, end.state, strict=True)]).sum(0)
+    """Train with tangents in all directions."""
+    state, tangents, end = _train(inner, _unit_tangents(inner.hyper))
+    along = _towards(tangents, end)
     grads: Gradients = {}
     start = 0
     for name, value in inner.hyper.items():
@@ -52,6 +43,31 @@ def forward(inner: Inner) -> Estimate:
         grads[name] = total(through, end.direct[name])
         start = stop
     return Estimate(state, end.value, [grads])
+
+
+def derivative_along(inner: Inner, direction: Mapping[str, Tensor]) -> float:
+    """dL(h_T)/dθ · v, exactly, for one direction v of the hyperparameters: one tangent, whatever their number."""
+    _, tangents, end = _train(inner, [direction[name].unsqueeze(0) for name in inner.hyper])
+    direct = [float((g * direction[name]).sum()) for name, g in end.direct.items() if g is not None]
+    return float(_towards(tangents, end)) + sum(direct)
+
+
+def _train(inner: Inner, seeds: list[Tensor]) -> tuple[State, list[Tensor], Slope]:
+    """Train with tangents; the hyperparameters' own are given, one direction a row."""
+    stream = inner.batches.stream()
+    moving, carried = inner.split.part(inner.state)
+    tangents = [leaf.new_zeros(len(seeds[0]), *leaf.shape) for leaf in moving]
+    push = _Push(inner, len(seeds[0]))
+    for t in range(inner.steps):
+        moving, tangents, carried = push(moving, carried, tangents, seeds, next(stream))
+        inner.show(t + 1, inner.split.join(moving, carried))
+    state = inner.split.join(moving, carried)
+    return state, tangents, slope(inner, state)
+
+
+def _towards(tangents: list[Tensor], end: Slope) -> Tensor:
+    """∂L/∂h · Ṡ, a number a direction."""
+    return torch.stack([(s * g).flatten(1).sum(1) for s, g in zip(tangents, end.state, strict=True)]).sum(0)
 
 
 def _unit_tangents(hyper: Hyper) -> list[Tensor]:
@@ -69,9 +85,8 @@ Pushed = tuple[list[Tensor], list[Tensor], list[Tensor]]
 class _Push:
     """One step with its tangents, by the fastest way that is right for this step."""
 
-    def __init__(self, inner: Inner) -> None:
+    def __init__(self, inner: Inner, count: int) -> None:
         self.inner = inner
-        count = sum(value.numel() for value in inner.hyper.values())
         self.fast: bool | None = None if count >= MANY else False
 
     def __call__(

@@ -28,6 +28,8 @@ class Entry:
     noise: float | None = None
     """The root of the summed variance of the estimate, relative to ‖dL/dθ‖, where it is stochastic."""
     degenerate: tuple[str, ...] = ()
+    remaining: float | None = None
+    """By how much the objective would still change if training went on (see `Hypergradient.remaining`)."""
     rejected: str = ""
     """Why the step was taken back; empty for a step that was kept."""
 

@@ -18,7 +18,7 @@ from steadygrad.hyper.samples import Average, Fresh, Full, Samples
 from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Neumann
 from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, magnitude, report_failure
-from steadygrad.state import Layout, State
+from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update
 
 GROWTH = 1e3
@@ -46,6 +46,7 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
         else:
             found.samples += one.samples
             found.adjoints += one.adjoints
+            found.remaining += one.remaining
     assert found is not None
     inner.show(inner.steps, found.state)
     return replace(found, stochastic=isinstance(samples, Average))
@@ -71,6 +72,7 @@ class Linearised:
                 real = inner.advance(state, batch)
         else:
             at, real = state, None
+        self.at = at
         moving, carried = self.split.part(at)
         layout = Layout.of(tuple(moving))
         self.h = layout.flatten([leaf.detach() for leaf in moving])
@@ -98,17 +100,40 @@ class Linearised:
         images, cotangents = [out for out, _ in outputs], [v for _, v in outputs]
         return list(torch.autograd.grad(images, list(self.hyper.values()), cotangents, retain_graph=True, allow_unused=True))
 
+    def moved(self) -> Tensor:
+        """F(h) − h."""
+        return self.update.layout.flatten([out.detach() for out in self.jacobian.outputs]) - self.h
+
     def residual(self) -> float:
-        image = self.update.layout.flatten([out.detach() for out in self.jacobian.outputs])
-        size = float(image.norm())
-        return float((image - self.h).norm()) / size if size else float((image - self.h).norm())
+        moved = self.moved()
+        size = float((self.h + moved).norm())
+        return float(moved.norm()) / (size or 1.0)
+
+    def remaining(self, z: Tensor, b: Tensor) -> float:
+        """(z − b)·(F(h) − h), the b of the step that was taken left out."""
+        return float(((z - b) * self.moved()).sum())
 
     def dependence(self) -> dict[str, Dependence]:
         """Which hyperparameters move the steady state. torch's random state stays as it was."""
         devices = [self.h.device] if self.h.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
+            update, h = self._of_parameters() if isinstance(self.inner.step, Trainer) else (self.update, self.h)
             # How far training is from its end would cost a solve of its own; unknown (1.0) means a fixed threshold.
-            return dependence_on(self.update, self.h, self.hyper, torch.Generator().manual_seed(0), distance=1.0)
+            return dependence_on(update, h, self.hyper, torch.Generator().manual_seed(0), distance=1.0)
+
+    def _of_parameters(self) -> tuple[Update, Tensor]:
+        """The step as a map of the parameters alone; Adam's squares, moved by themselves, would be no state of Adam's."""
+        leaves, function = self.update.layout.split(self.h), self.update.function
+        parameters = leaves_of(self.split.join(leaves, self.split.part(self.at)[1])["parameters"])
+        own = [any(leaf is p for p in parameters) for leaf in leaves]
+
+        def call(given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            rest = iter(given)
+            new = function(tuple(next(rest) if moves else leaf for leaf, moves in zip(leaves, own, strict=True)))
+            return tuple(leaf for leaf, moves in zip(new, own, strict=True) if moves)
+
+        layout = Layout.of(tuple(parameters))
+        return Update(call, (), layout, probe=False), layout.flatten(parameters)
 
 
 def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: OnFailure, first: bool) -> Estimate:
@@ -127,11 +152,14 @@ def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: On
         seed=method.seed,
         name=repr(method.solver),
     )
-    pulled = last.pull(adjoint.solve(last.cotangents(end)))
+    b = last.cotangents(end)
+    z = adjoint.solve(b)
+    pulled = last.pull(z)
     grads: Gradients = {n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)}
     dependence = _without_direct(last.dependence(), end) if first else {}
     certificates: list[AdjointSolution] = [] if record.last is None else [record.last]
-    return Estimate(last.state, end.value, [grads], certificates, dependence, last.residual())
+    left = [last.remaining(last.update.layout.flatten(z), last.update.layout.flatten(b))]
+    return Estimate(last.state, end.value, [grads], certificates, dependence, last.residual(), remaining=left)
 
 
 def _without_direct(dependence: dict[str, Dependence], end: Slope) -> dict[str, Dependence]:
@@ -154,8 +182,8 @@ def _fresh(
             dependence = _without_direct(first.dependence(), end)
             estimate = Estimate(first.state, end.value, [], [], dependence, first.residual(), stochastic=True)
             inner.show(inner.steps, first.state)
-        v = z = first.update.layout.flatten(first.cotangents(end))
-        size = float(v.norm())
+        b = v = z = first.update.layout.flatten(first.cotangents(end))
+        size = float(b.norm())
         del first
         for _ in range(steps):
             v = Linearised(inner, state, next(stream)).jacobian.vjp(v)
@@ -164,6 +192,7 @@ def _fresh(
             report_failure(_GREW.format(magnitude(float(v.norm()) / (size or 1.0))), on_failure)
         last = Linearised(inner, state, next(stream))
         pulled = last.pull(last.update.layout.split(z))
+        estimate.remaining.append(last.remaining(z, b))
         estimate.samples.append({n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)})
     assert estimate is not None
     return estimate

@@ -30,12 +30,16 @@ class Model:
         if not self.names:
             raise ValueError("the model has no parameter that needs a gradient, so there is nothing to train.")
         self._modes = {name: part.training for name, part in module.named_modules()}
-        self._norms = {name: part for name, part in module.named_modules() if _keeps_statistics(part)}
+        self._norm_names = [name for name, part in module.named_modules() if _keeps_statistics(part)]
         buffers = dict(module.named_buffers())
-        self._statistics = [f"{n}.{k}".lstrip(".") for n in self._norms for k in ("running_mean", "running_var")]
+        self._statistics = [f"{n}.{k}".lstrip(".") for n in self._norm_names for k in ("running_mean", "running_var")]
         self._buffers = [name for name in buffers if name not in self._statistics]
+        self._calling = _Calling(module)
+        self._seen: tuple[list[Any], list[int]] = ([], [])
+        self._look()
 
     def parameters(self) -> Named:
+        self._look()
         own = dict(self.module.named_parameters())
         return {name: own[name].detach().clone() for name in self.names}
 
@@ -56,6 +60,7 @@ class Model:
 
     def train(self, function: Callable[[nn.Module], Tensor], parameters: Named, state: Named) -> tuple[Tensor, Named]:
         """function(module) in training mode, and the statistics and buffers after it."""
+        self._look()
         with self._mode(self._modes), ExitStack() as stack:
             statistics = {name: state[name] for name in self._statistics}
             counters = {name: state[name].clone() for name in self._buffers}  # what the module writes in place
@@ -67,41 +72,76 @@ class Model:
 
     def evaluate(self, function: Callable[[nn.Module], Any], parameters: Named, state: Named) -> Any:
         """function(module) in eval mode."""
-        with self._mode(dict.fromkeys(self._modes, False)), ExitStack() as stack:
+        self._look()
+        with self._mode(None), ExitStack() as stack:
             for part in self._norms.values():
                 stack.enter_context(_differentiable(part))
             return self._call(function, {**parameters, **{name: buffer.clone() for name, buffer in state.items()}})
 
+    def _look(self) -> None:
+        """Find parts and tied names, unless the module is as it was at the last call: looking for them takes longer."""
+        parts = list(self.module.modules())
+        there = [*parts, *(t for part in parts for own in (part._parameters, part._buffers) for t in own.values())]
+        if self._seen[1] == (ids := [id(it) for it in there]):
+            return
+        named = dict(self.module.named_modules())  # each part once: a part that is there twice must not be swapped twice
+        own = {
+            f"{name}.{key}".lstrip("."): tensor
+            for name, part in named.items()
+            for tensors in (part._parameters, part._buffers)
+            for key, tensor in tensors.items()
+            if tensor is not None  # pyright: ignore[reportUnnecessaryComparison]
+        }
+        self._check_names(named, own)
+        first = {id(own[name]): name for name in (*self.names, *self._statistics, *self._buffers)}
+        self._places = [(f"module.{name}", first[id(tensor)]) for name, tensor in own.items() if id(tensor) in first]
+        self._norms = {name: named[name] for name in self._norm_names}
+        self._parts = list(named.items())
+        self._seen = (there, ids)  # the objects themselves are kept, since another may get the id of one that is gone
+
+    def _check_names(self, parts: dict[str, nn.Module], tensors: Named) -> None:
+        gone = [name for name in (*self.names, *self._statistics, *self._buffers) if name not in tensors]
+        gone += [name for name in self._norm_names if name not in parts]
+        known = {id(tensors[name]) for name in self.names if name in tensors}
+        came = [n for n, p in self.module.named_parameters() if p.requires_grad and id(p) not in known]
+        if gone or came:
+            what = f"{', '.join(gone)} no longer there" if gone else f"{', '.join(came)} new"
+            raise ValueError(f"the model has changed since the step was made ({what}); make the step anew.")
+
     def _call(self, function: Callable[[nn.Module], Any], given: Named) -> Any:
-        prefixed = {f"module.{name}": tensor for name, tensor in given.items()}
-        value = functional_call(_Calling(self.module, function), prefixed, ())
-        for name in given:
-            given[name] = prefixed[f"module.{name}"]  # a module may also put a new tensor in the place of a buffer
+        placed = {place: given[name] for place, name in self._places}
+        value = functional_call(self._calling, placed, (function,), tie_weights=False)  # tied places are among them
+        # A module may also put a new tensor in the place of a buffer.
+        given.update({name: placed[place] for place, name in self._places if placed[place] is not given[name]})
         return value
 
     @contextmanager
-    def _mode(self, modes: dict[str, bool]) -> Generator[None]:
-        parts = dict(self.module.named_modules())
-        before = {name: part.training for name, part in parts.items()}
+    def _mode(self, modes: dict[str, bool] | None) -> Generator[None]:
+        """Every part in the mode given for its name, as it is where none is; None for eval mode."""
+        before = [part.training for _, part in self._parts]
         try:
-            for name, part in parts.items():
-                part.training = modes.get(name, part.training)
+            for name, part in self._parts:
+                _set_mode(part, modes is not None and modes.get(name, part.training))
             yield
         finally:
-            for name, part in parts.items():
-                part.training = before[name]
+            for (_, part), mode in zip(self._parts, before, strict=True):
+                _set_mode(part, mode)
+
+
+def _set_mode(part: nn.Module, mode: bool) -> None:
+    if part.training is not mode:  # nn.Module's assignment is slow
+        part.training = mode
 
 
 class _Calling(nn.Module):
     """Lets functional_call run a whole function of the module, not just its forward."""
 
-    def __init__(self, module: nn.Module, function: Callable[[nn.Module], Any]) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._function = function
 
-    def forward(self) -> Any:
-        return self._function(self.module)
+    def forward(self, function: Callable[[nn.Module], Any]) -> Any:
+        return function(self.module)
 
 
 def _keeps_statistics(part: nn.Module) -> bool:

@@ -33,11 +33,20 @@ class Optimiser(ABC):
     loss: Loss
     carried: ClassVar[frozenset[str]] = frozenset({"buffers"})
     slots: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    """What of its fields can be a hyperparameter."""
     last_loss: list[Tensor] = field(default_factory=list[Tensor], init=False, repr=False)
     """The training loss of the last step, in a list of one; empty before the first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_of", Model(self.model))
+        if not callable(self.loss):
+            raise TypeError(f"loss must be callable as loss(model, batch, hyper); got {type(self.loss).__name__}.")
+        for name in self.settings:
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
+                raise TypeError(f"{name} must be a number, or a tensor with one a parameter tensor; got {value!r:.60}.")
+            self.setting(name, {})
 
     @property
     def _model(self) -> Model:
@@ -87,18 +96,22 @@ class Optimiser(ABC):
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
         """The new "parameters", slots and, if they change, "buffers"."""
 
-    def setting(self, name: str, hyper: Hyper) -> Sequence[Setting]:
-        """One value of a setting for every parameter tensor."""
+    def setting(self, name: str, hyper: Hyper) -> Setting:
+        """A setting as it is in `hyper`, or else as it was given: one number, or one for every parameter tensor."""
         value: Any = hyper.get(name, getattr(self, name))
         count = len(self._model.names)
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            return [value] * count
-        if value.shape != (count,):
+        if isinstance(value, Tensor) and value.dim() != 0 and value.shape != (count,):
             raise ValueError(
                 f"{name} has shape {tuple(value.shape)}; give one number, or one for each of the {count} parameter tensors "
                 f"(step.per_tensor(value)): {', '.join(self._model.names)}."
             )
-        return [value[i] for i in range(count)]
+        return value
+
+    def each(self, value: Setting) -> Sequence[Setting]:
+        """One value of a setting for every parameter tensor."""
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            return [value] * len(self._model.names)
+        return value.unbind()
 
     def _differentiate(self, state: State, hyper: Hyper, batch: Any) -> tuple[Named, Named, Named]:
         """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
@@ -136,6 +149,13 @@ def _check_loss(value: Any) -> None:
         raise TypeError(f"loss(model, batch, hyper) must return one number as a tensor; got {got}. Take a mean.")
 
 
+def plus(a: Tensor, scale: Setting, b: Tensor) -> Tensor:
+    """a + scale·b in one pass, and no pass at all where the scale is the number zero."""
+    if isinstance(scale, Tensor):
+        return torch.addcmul(a, scale, b)
+    return torch.add(a, b, alpha=scale) if scale else a
+
+
 @dataclass(frozen=True, eq=False)
 class SGD(Optimiser):
     """Gradient descent with momentum: m ← βm − (1−β)g, p ← p + αm, where g = ∂loss/∂p + λp.
@@ -154,14 +174,16 @@ class SGD(Optimiser):
     momentum: Setting = 0.0
     decay: Setting = 0.0
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+    settings: ClassVar[tuple[str, ...]] = ("rate", "momentum", "decay")
 
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
-        rates, momenta, decays = (self.setting(name, hyper) for name in ("rate", "momentum", "decay"))
+        rate, momentum, decay = (self.setting(name, hyper) for name in self.settings)
+        values = (self.each(value) for value in (rate, momentum, momentum - 1, decay))
         moved: dict[str, Named] = {"parameters": {}, "momentum": {}}
-        for (name, p), rate, beta, decay in zip(parameters.items(), rates, momenta, decays, strict=True):
-            g = gradients[name] + decay * p
-            m = beta * state["momentum"][name] - (1 - beta) * g
-            moved["momentum"][name], moved["parameters"][name] = m, p + rate * m
+        for (name, p), a, beta, less, d in zip(parameters.items(), *values, strict=True):
+            g = plus(gradients[name], d, p)
+            m = plus(beta * state["momentum"][name], less, g)
+            moved["momentum"][name], moved["parameters"][name] = m, plus(p, a, m)
         return moved
 
 
@@ -171,11 +193,13 @@ class Descent(Optimiser):
 
     rate: Setting = 0.1
     decay: Setting = 0.0
+    settings: ClassVar[tuple[str, ...]] = ("rate", "decay")
 
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
-        rates = [rate.detach() if isinstance(rate, Tensor) else rate for rate in self.setting("rate", {})]
-        decays = self.setting("decay", hyper)
-        new = {n: p - a * (gradients[n] + d * p) for (n, p), a, d in zip(parameters.items(), rates, decays, strict=True)}
+        rate = self.setting("rate", {})
+        rates = self.each(-(rate.detach() if isinstance(rate, Tensor) else rate))
+        decays = self.each(self.setting("decay", hyper))
+        new = {n: plus(p, a, plus(gradients[n], d, p)) for (n, p), a, d in zip(parameters.items(), rates, decays, strict=True)}
         return {"parameters": new}
 
 
@@ -195,6 +219,7 @@ class Adam(Optimiser):
     eps: float = 1e-8
     decoupled: bool = False
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+    settings: ClassVar[tuple[str, ...]] = ("rate", "beta1", "beta2", "decay")
 
     def _buffers(self) -> Named:
         return {**self._model.buffers(), COUNT: torch.tensor(0)}
@@ -203,17 +228,19 @@ class Adam(Optimiser):
         return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)
 
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
-        rates, beta1, beta2, decays = (self.setting(name, hyper) for name in ("rate", "beta1", "beta2", "decay"))
+        rate, beta1, beta2, decay = (self.setting(name, hyper) for name in self.settings)
         count = state["buffers"][COUNT] + 1
         t = count.to(next(iter(parameters.values())).dtype)
+        kept = 1 - rate * decay if self.decoupled else 1.0
+        coupled = 0.0 if self.decoupled else decay
+        values = (-rate / (1 - beta1**t), beta1, 1 - beta1, beta2, 1 - beta2, 1 / (1 - beta2**t), kept, coupled)
         moved: dict[str, Named] = {"parameters": {}, "mean": {}, "square": {}}
-        for (name, p), rate, b1, b2, decay in zip(parameters.items(), rates, beta1, beta2, decays, strict=True):
-            g = gradients[name] if self.decoupled else gradients[name] + decay * p
-            m = b1 * state["mean"][name] + (1 - b1) * g
-            v = b2 * state["square"][name] + (1 - b2) * g * g
+        for (name, p), a, b1, c1, b2, c2, scale, k, d in zip(parameters.items(), *map(self.each, values), strict=True):
+            g = plus(gradients[name], d, p)
+            m = plus(b1 * state["mean"][name], c1, g)
+            v = plus(b2 * state["square"][name], c2, g * g)
             # The root of zero has no derivative; below the smallest normal number nothing is lost.
-            root = (v / (1 - b2**t)).clamp_min(torch.finfo(v.dtype).tiny).sqrt()
-            kept = (1 - rate * decay) * p if self.decoupled else p
-            moved["parameters"][name] = kept - rate * (m / (1 - b1**t)) / (root + self.eps)
+            root = (scale * v).clamp_min(torch.finfo(v.dtype).tiny).sqrt()
+            moved["parameters"][name] = plus(p if not self.decoupled else k * p, a, m / (root + self.eps))
             moved["mean"][name], moved["square"][name] = m, v
         return {**moved, "buffers": {**state["buffers"], COUNT: count}}

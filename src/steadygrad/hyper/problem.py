@@ -70,6 +70,23 @@ class Split:
         return _fill(self.template, leaves)
 
 
+def alike(a: State, b: State) -> bool:
+    """Whether two states have the same nesting."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(item, b[key]) for key, item in cast("dict[Any, State]", a).items())
+    return structure_of(a) == structure_of(b)
+
+
+def _check_state(state: State, own: State) -> None:
+    if not alike(state, own):
+        raise TypeError(f"state is {structure_of(state):.300}; this step needs one like its initial(): {structure_of(own):.300}.")
+    for leaf, expected in zip(in_order(map_state(lambda _: None, own), state), leaves_of(own), strict=True):
+        if leaf.shape != expected.shape:
+            raise ValueError(f"state has a tensor of shape {tuple(leaf.shape)} where the model has {tuple(expected.shape)}.")
+
+
 def _fill(template: State, leaves: Any) -> State:
     if template is None:
         return next(leaves)
@@ -106,16 +123,18 @@ class Inner:
             if not isinstance(step, Trainer):
                 raise TypeError("a step of your own needs state=..., the state that training starts from.")
             state = step.initial()
+        elif isinstance(step, Trainer):
+            _check_state(state, step.initial())
         split = Split.of(state, step.carried if isinstance(step, Trainer) else frozenset())
         moving, carried = split.part(state)
         Layout.of(tuple(moving))  # refuses what has no flat form, with a message
-        start = split.join([leaf.detach() for leaf in moving], carried)
+        start = split.join([leaf.detach().clone() for leaf in moving], [leaf.clone() for leaf in carried])  # it may work in place
         return cls(step, start, tensors(hyper, moving[0]), objective, batches, steps, split)
 
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
         new = self.step(state, self.hyper if hyper is None else hyper, batch)
-        if structure_of(new) != structure_of(state):
+        if not alike(new, state):
             raise TypeError(
                 f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."
             )
@@ -187,6 +206,8 @@ def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
         raise TypeError(f'hyper must be a dict such as {{"decay": torch.tensor(1e-3)}}; got {hyper!r:.80}.')
     found: Hyper = {}
     for name, value in hyper.items():
+        if not isinstance(value, (Tensor, float, int, list, tuple)):
+            raise TypeError(f"hyper[{name!r}] must be a number or a tensor; got {value!r:.60}.{_hint(value)}")
         tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=like.dtype, device=like.device)
         if not tensor.dtype.is_floating_point or tensor.numel() == 0:
             raise TypeError(f"hyper[{name!r}] must be floating point and not empty; got {tensor.dtype} of {tuple(tensor.shape)}.")
@@ -194,6 +215,10 @@ def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
             raise ValueError(f"hyper[{name!r}] is not finite.")
         found[name] = tensor
     return found
+
+
+def _hint(value: Any) -> str:
+    return " Constraints are for tune; give its value." if hasattr(value, "constrained") else ""
 
 
 def with_gradient(hyper: Hyper) -> Hyper:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from steadygrad.hyper.bar import Bar
-from steadygrad.hyper.checkpoint import load, portable, random_states, restore_random_states, save
+from steadygrad.hyper.checkpoint import load, portable, prepare, random_states, restore_random_states, save
 from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.gradient import Hypergradient
 from steadygrad.hyper.history import Entry, Tuning
@@ -58,13 +58,21 @@ class Run:
 
     def begin(self, outer: Outer, schedule: Callable[[Optimizer], LRScheduler] | None, settings: dict[str, Any]) -> None:
         """Make the outer optimiser, and go on from a checkpoint if there is one."""
-        self.outer = outer(list(self.parametrised.free.values()))
-        if not isinstance(self.outer, Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"outer must make a torch.optim optimiser from parameters; it made {type(self.outer).__name__}.")
+        if self.path is not None:
+            prepare(self.path)
+        self.outer = _made(outer, self.parametrised.free)
         self.schedule = None if schedule is None else schedule(self.outer)
-        constraints = {name: repr(type(c).__name__) for name, c in self.parametrised.constraints.items()}
-        shapes = {name: list(free.shape) for name, free in self.parametrised.free.items()}
-        self.signature = {**settings, "hyper": constraints, "shapes": shapes, "outer": type(self.outer).__name__}
+        if schedule is not None and not isinstance(self.schedule, LRScheduler):
+            raise TypeError(
+                f"schedule must make a scheduler of torch.optim.lr_scheduler; it made {type(self.schedule).__name__}."
+            )
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in self.outer.param_groups]
+        self.signature = {
+            **settings,
+            "hyper": {name: constraint.signature(free) for name, constraint, free in self.parametrised.items()},
+            "outer": f"{type(self.outer).__name__}({groups})",
+            "schedule": type(self.schedule).__name__,
+        }
         saved = None if self.path is None else load(self.path, self.signature)
         if saved is not None:
             self._resume(saved)
@@ -72,7 +80,7 @@ class Run:
     @property
     def stopped(self) -> str:
         """Why the tuning is over before its last meta step; empty while it is not."""
-        if self.patience is None or self.best is None or self.done - self.best.meta_step <= self.patience:
+        if self.patience is None or self.best is None or self.done - self.best.meta_step < self.patience:
             return ""
         return f"no improvement in {self.patience} meta steps"
 
@@ -102,7 +110,9 @@ class Run:
             self.best = Best(watched, self.done, self.parametrised.values(), found.state)
         self.before = self.parametrised.snapshot()
         self.outer.step()
-        if self.schedule is not None:
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            self.schedule.step(watched)
+        elif self.schedule is not None:
             self.schedule.step()
         if self.continued:
             self.state = found.state
@@ -170,6 +180,24 @@ class Run:
         )
 
 
+def _made(outer: Any, free: dict[str, Tensor]) -> Optimizer:
+    if isinstance(outer, Optimizer) or not callable(outer):
+        raise TypeError(
+            f"outer must be a function that makes an optimiser from parameters, such as lambda p: torch.optim.Adam(p, lr=0.05); "
+            f"got {type(outer).__name__}."
+        )
+    made: Any = outer(list(free.values()))
+    if not isinstance(made, Optimizer):
+        raise TypeError(f"outer must make a torch.optim optimiser from parameters; it made {type(made).__name__}.")
+    if isinstance(made, torch.optim.LBFGS):
+        raise TypeError("outer made LBFGS, which evaluates the loss several times a step; take one that steps by the gradient.")
+    moved = {id(p) for group in made.param_groups for p in group["params"]}
+    left = [name for name, tensor in free.items() if id(tensor) not in moved]
+    if left:
+        raise ValueError(f"the optimiser that outer made does not move {', '.join(left)}: pass on the parameters it is given.")
+    return made
+
+
 def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watched: float, norm: float) -> Entry:
     noise = None
     if found.variance is not None:
@@ -184,4 +212,5 @@ def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watc
         residual=None if found.adjoint is None else found.adjoint.residual,
         noise=noise,
         degenerate=tuple(found.degenerate),
+        remaining=found.remaining,
     )

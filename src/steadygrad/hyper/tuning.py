@@ -18,6 +18,7 @@ from steadygrad.hyper.history import Entry, Tuning
 from steadygrad.hyper.problem import Inner, Objective, Step, Trainer
 from steadygrad.hyper.run import Outer, Run
 from steadygrad.hyper.samples import Samples
+from steadygrad.hyper.trust import broken, say
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, check_on_failure
 from steadygrad.state import State, leaves_of
@@ -68,7 +69,7 @@ def tune(
     >>> def loss(model, batch, hyper): return (model(x) - y).square().mean()
     >>> step = hyper.SGD(torch.nn.Linear(1, 1, bias=False), loss, rate=0.2)
     >>> found = tune(step, {"decay": hyper.Log(0.1)}, lambda model, hyper: (model(x) - x).square().mean(),
-    ...              batches=[None], steps=10, progress=False, outer=lambda p: torch.optim.Adam(p, lr=0.3))
+    ...              batches=[None], steps=30, progress=False, outer=lambda p: torch.optim.Adam(p, lr=0.3))
     >>> round(found.hyper["decay"].item(), 1), found.loss < 1e-4  # w = 7/(5 + decay) = 1
     (2.0, True)
     """
@@ -77,6 +78,9 @@ def tune(
     check_count("meta_steps", meta_steps, least=1)
     if patience is not None:
         check_count("patience", patience, least=1)
+    for name, function in {"validation": validation, "callback": callback}.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be callable; got {type(function).__name__}.")
     resolved = resolve_method(method)
     start = _start(step, state)
     run = Run(
@@ -95,7 +99,7 @@ def tune(
         values = run.parametrised.values()
         found = hypergradient(
             step, values, objective, batches=batches, steps=steps, state=run.state, method=resolved, last=last,
-            first=run.done * steps if continued else 0, seed=seed, on_failure=on_failure,
+            first=run.done * steps if continued else 0, seed=seed, on_failure=on_failure, check=False,
         )  # fmt: skip
         if validation is None:
             return found, found.loss
@@ -103,6 +107,9 @@ def tune(
             inner = Inner.of(step, values, validation, Batches.of(batches), steps, run.state)
             return found, inner.loss(found.state, inner.hyper).item()
 
+    if not run.history:
+        first = Inner.of(step, run.parametrised.values(), objective, Batches.of(batches), steps, run.state)
+        say(broken(first), on_failure)
     with Bar(meta_steps, run.done, progress) as bar:
         while run.done < meta_steps and not run.stopped:
             run.meta_step(attempt, bar, callback, on_failure)

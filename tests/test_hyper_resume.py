@@ -1,0 +1,133 @@
+"""A tuning that is killed goes on bit for bit, and a checkpoint of anything else is refused."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+from steadygrad import hyper
+from tunings import tune
+
+
+def same(a, b):
+    """Two tunings, bit for bit; NaN equals NaN."""
+    assert repr(a.history) == repr(b.history)
+    assert all(torch.equal(a.hyper[name], b.hyper[name]) for name in a.hyper)
+    assert all(torch.equal(a.last[name], b.last[name]) for name in a.last)
+    assert torch.equal(a.state["parameters"]["weight"], b.state["parameters"]["weight"])
+
+
+SCRIPT = """
+    import sys, time
+    import torch
+    from torch import nn
+    from steadygrad import hyper
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 3), torch.randn(40, 1)
+    net = nn.Sequential(nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 1))
+    step = hyper.SGD(net, lambda model, batch, hyper: (model(batch[0]) - batch[1]).square().mean(), rate=0.1, momentum=0.5)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10, shuffle=True)
+    found = hyper.tune(
+        step, {"decay": hyper.Log(step.per_tensor(1e-2)), "momentum": hyper.Logit(0.5)},
+        lambda model, hyper: (model(x[:20]) - y[:20]).square().mean(),
+        batches=loader, steps=8, meta_steps=20, method="bptt", seed=None, continued=%s,
+        schedule=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.95),
+        checkpoint=sys.argv[1], progress=False, callback=lambda entry, found: print(entry.meta_step, flush=True) or time.sleep(float(sys.argv[2])),
+    )
+    torch.save({"history": repr(found.history), "hyper": found.hyper, "last": found.last, "state": found.state}, sys.argv[1] + ".end")
+"""
+
+
+class TestResume:
+    @pytest.mark.parametrize(("continued", "kills"), [(True, 1), pytest.param(False, 5, marks=pytest.mark.slow)])
+    def test_after_sigkill_at_any_moment_bit_for_bit(self, tmp_path, continued, kills):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(SCRIPT % continued))
+
+        def start(name, pause):
+            command = [sys.executable, str(script), str(tmp_path / name), str(pause)]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+        whole, seen = start("whole", 0), 0
+        for kill in range(1, kills + 1):
+            killed = start("killed", 0.01)
+            while seen < 3 * kill:
+                seen = int(killed.stdout.readline())  # it does not start anew: the numbers go on
+                assert seen > 3 * (kill - 1)
+            time.sleep(random.uniform(0, 0.05))  # in the pause, a training, a hypergradient, or while the file is written
+            killed.send_signal(signal.SIGKILL)
+            said = killed.communicate()[0].split()
+            seen = int(said[-1]) if said else seen
+            assert not (tmp_path / "killed.end").exists()
+        resumed = start("killed", 0)
+        said = resumed.communicate()[0].split()
+        whole.communicate()
+        assert resumed.returncode == whole.returncode == 0
+        assert int(said[0]) > seen
+        a, b = (torch.load(tmp_path / f"{name}.end") for name in ("killed", "whole"))
+        assert a["history"] == b["history"]
+        for key in ("hyper", "last"):
+            assert all(torch.equal(a[key][name], b[key][name]) for name in a[key])
+        assert all(torch.equal(p, b["state"]["parameters"][n]) for n, p in a["state"]["parameters"].items())
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["killed", "killed.end", "script.py", "whole", "whole.end"]
+
+    def test_in_parts_and_in_one(self, tmp_path):
+        torch.manual_seed(1)
+        whole = tune(meta_steps=8)
+        for count in (3, 5, 8):
+            torch.manual_seed(1)
+            parts = tune(meta_steps=count, checkpoint=tmp_path / "deep" / "c.pt")
+        same(whole, parts)
+
+    def test_a_finished_tuning_is_only_read(self, tmp_path):
+        first = tune(meta_steps=4, checkpoint=tmp_path / "c.pt")
+        seen = []
+        again = tune(meta_steps=4, checkpoint=tmp_path / "c.pt", callback=lambda *_: seen.append(1))
+        same(first, again)
+        assert seen == []
+
+    def test_another_tuning_is_refused(self, tmp_path):
+        tune(meta_steps=1, checkpoint=tmp_path / "c.pt")
+        with pytest.raises(ValueError, match=r"another tuning.*'steps': 40.*'steps': 41"):
+            tune(meta_steps=1, steps=41, checkpoint=tmp_path / "c.pt")
+        for changes in (
+            {"hyper": {"decay": hyper.Softplus(0.1)}},
+            {"hyper": {"decay": hyper.Log(0.2)}},
+            {"outer": lambda p: torch.optim.Adam(p, lr=0.2)},
+            {"schedule": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)},
+        ):
+            with pytest.raises(ValueError, match="another tuning"):
+                tune(meta_steps=1, checkpoint=tmp_path / "c.pt", **changes)
+
+    def test_other_bounds_are_another_tuning(self, tmp_path):
+        tune(meta_steps=1, hyper={"decay": hyper.Logit(0.1)}, checkpoint=tmp_path / "c.pt")
+        with pytest.raises(ValueError, match="another tuning"):
+            tune(meta_steps=1, hyper={"decay": hyper.Logit(0.1, high=0.5)}, checkpoint=tmp_path / "c.pt")
+
+    def test_a_place_that_cannot_be_written_is_refused_before_any_work(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        for path in (tmp_path, tmp_path / "file" / "c.pt"):
+            with pytest.raises(ValueError, match="name another file"):
+                tune(checkpoint=path, callback=lambda *_: pytest.fail("it worked for nothing"))
+
+    def test_what_a_kill_left_half_written_does_not_stay(self, tmp_path):
+        (tmp_path / ".c.pt.unfinished").write_text("half")
+        tune(meta_steps=1, checkpoint=tmp_path / "c.pt")
+        assert [p.name for p in tmp_path.iterdir()] == ["c.pt"]
+
+    def test_a_foreign_file_is_refused(self, tmp_path):
+        (tmp_path / "c.pt").write_text("not a checkpoint")
+        with pytest.raises(ValueError, match="no checkpoint"):
+            tune(checkpoint=tmp_path / "c.pt")
+        torch.save({"something": 1}, tmp_path / "d.pt")
+        with pytest.raises(ValueError, match="no checkpoint"):
+            tune(checkpoint=tmp_path / "d.pt")
+        assert (tmp_path / "c.pt").read_text() == "not a checkpoint"
