@@ -72,8 +72,8 @@ def standard() -> Preset:
     for config in again:
         trials += compared(replace(config, seed=1))
     about = (
-        "T = 100, 500, 1000 with K = 50, 40 meta steps, both modes (CG-RBP and auto in the corrected one); a second seed as published "
-        "at T = 1000, corrected at T = 100 and 500; costs at T = 1000 with K = 10, 50, 100."
+        "T = 100, 500, 1000 with K = 50, 40 meta steps, both modes (CG-RBP and auto in the corrected one); a second seed as "
+        "published at T = 1000, corrected at T = 100 and 500; costs at T = 1000 with K = 10, 50, 100."
     )
     return Preset(tuple(trials), 60, about)
 
