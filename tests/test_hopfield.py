@@ -242,7 +242,7 @@ def test_schedule_warms_up_then_falls_to_zero():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"method": "rtrl"}, "unknown method 'rtrl'; choose one of bptt"),
+        ({"method": "rtrl"}, "'rtrl' is no gradient method; choose one of bptt"),
         ({"side": 5}, "side must divide 28"),
         ({"slope": 0.0}, "slope must be positive"),
         ({"hidden": 0}, "hidden must be at least 1"),
