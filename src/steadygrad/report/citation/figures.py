@@ -51,7 +51,8 @@ def differences(groups: Sequence[Group]) -> Picture:
 def heights(group: Group) -> list[float]:
     """The highest of each method's curve in the paper's scaling."""
     means = (stacked([trial.result["difference"]["scaled"] for trial in group.of(method)]) for method in group.gradients())
-    return [float(np.nanmax(np.nanmean(values, axis=0))) for values in means if np.isfinite(values).any()]
+    some = [values[:, np.isfinite(values).any(axis=0)] for values in means]  # an epoch that nobody measured has no mean
+    return [float(np.nanmax(np.nanmean(values, axis=0))) for values in some if values.size]
 
 
 def ceiling(group: Group) -> float:
