@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -99,8 +99,8 @@ def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, 
     kept = watch.entries
     last = {name: torch.tensor(value) for name, value in kept[-1].hyper.items()}
     curve, state = last_training(config, problem, last)
-    _, untuned = last_training(config, problem, problem.values())
-    test, before = problem.test(state), problem.test(untuned)
+    test = problem.test(state)
+    before = None if test is None else problem.test(last_training(config, problem, problem.values())[1])
     return {
         "meta_loss": [short(entry.loss) for entry in kept],
         "gradient_norm": [short(entry.gradient_norm) for entry in kept],
@@ -124,7 +124,7 @@ def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, 
     }
 
 
-def train(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]) -> Any:
+def train(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]) -> Iterator[tuple[int, State, float]]:
     """One training with these hyperparameters: (step, state after it, training loss before it)."""
     state = problem.step.initial()
     with torch.no_grad():
