@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import steadygrad as sg
 from steadygrad import hyper
@@ -222,3 +223,42 @@ class TestModules:
         found = self.run(net, method, {"decay": torch.tensor([0.1, 0.1], dtype=torch.float32)}, on_failure="ignore")
         assert found.gradients["decay"].dtype is torch.float32
         assert found.state["parameters"]["weight"].dtype is torch.float64
+
+
+class TestActivationCheckpointing:
+    """Recomputed in backward, a model would see its own parameters and not those of the training state."""
+
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    @pytest.mark.parametrize("method", ["bptt", "auto", "forward"])
+    def test_it_is_refused(self, method):
+        (x, y), (xv, yv) = data(), data()
+        step = hyper.SGD(self.Recomputed(), squared, rate=0.1)
+        with pytest.raises(ValueError, match=r"again during backward.*Turn activation checkpointing off"):
+            hyper.hypergradient(step, {"decay": 0.1}, on(xv, yv), batches=[(x, y)], steps=3, method=method)
+        assert all(not part._forward_pre_hooks for part in step.model.modules())
+
+    def test_a_part_that_comes_later_is_looked_at_too(self):
+        (x, y), net = data(), nn.Sequential(nn.Linear(3, 1), nn.Identity())
+        step = hyper.SGD(net, squared, rate=0.1)
+        with torch.no_grad():
+            step(step.initial(), {}, (x, y))
+
+        net[1] = Again()
+        with pytest.raises(ValueError, match="again during backward"), torch.no_grad():
+            step(step.initial(), {}, (x, y))
+
+
+class Again(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Tanh()
+
+    def forward(self, x):
+        return checkpoint(self.body, x, use_reentrant=False)

@@ -7,7 +7,7 @@ import torch
 
 import steadygrad as sg
 from problems import FAMILIES, RADII, DenseMap, adjoint_of, matrix, relative, true_residual
-from steadygrad.linear import Recurrence
+from steadygrad.linear import Recurrence, error
 
 TIGHT = [
     sg.Neumann(max_steps=5000),
@@ -291,3 +291,11 @@ def test_breakdown_of_bicgstab_is_said():
     assert solved.status == [sg.Status.STAGNATED]
     assert solved.z.isfinite().all()
     assert sg.GMRES().solve(DenseMap(J), rhs(2)).status == [sg.Status.CONVERGED]
+
+
+@pytest.mark.parametrize("block", [1, 10**6])
+def test_inner_products_for_the_error_estimate_by_blocks(block, monkeypatch):
+    monkeypatch.setattr(error, "BLOCK", block)
+    vectors = [torch.randn(3, 50, dtype=torch.float32) for _ in range(5)]
+    whole = torch.stack(vectors, dim=1).double()
+    torch.testing.assert_close(error._gram(vectors), whole @ whole.mT, rtol=1e-13, atol=1e-13)

@@ -95,10 +95,11 @@ def hypergradient(
     `step` is `SGD(model, loss)`, `Adam(model, loss)` or any function `step(state, hyper, batch) -> state` (then with `state`, the
     start, and an objective of the state instead of the model). `batches` is a list, a function of the step number, or a
     DataLoader. `last` says on which data an implicit method takes the last step: `Full(batch)`, `Average(m)`, `Fresh(m)`; by
-    default the batch itself where all steps share it, else `Average(8)`. `first` is the number of the first step; `seed` fixes
-    torch's random draws (dropout) during the call. `observe(t, state)` sees every state on the way. `check=True` trains once
-    more and compares the result with the exact derivative along it (see `Hypergradient.agreement`), in about twice the time of
-    BPTT. It also compares the derivative of the step with differences; of a step of one's own that is done unless `check=False`.
+    default the batch itself where all steps share it, else `Average(8)`. The objective is one number, or a generator of parts of
+    a sum, of which memory holds one. `first` is the number of the first step; `seed` fixes torch's random draws (dropout) during
+    the call. `observe(t, state)` sees every state on the way. `check=True` trains once more and compares the result with the
+    exact derivative along it (see `Hypergradient.agreement`), in about twice the time of BPTT. It also compares the derivative of
+    the step with differences; of a step of one's own that is done unless `check=False`.
 
     Reference: Liao et al. 2018, section 5.3; Maclaurin et al. 2015; Franceschi et al. 2017; Lorraine et al. 2020.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.gradient import Implicit
 from steadygrad.gradient.reroute import Adjoint
 from steadygrad.hyper.estimate import Estimate, Gradients
-from steadygrad.hyper.problem import Inner, Slope, Split, Trainer, slope, total, with_gradient
+from steadygrad.hyper.problem import Inner, Slope, Split, Trainer, pull, slope, total, with_gradient
 from steadygrad.hyper.samples import Average, Fresh, Full, Samples
 from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Neumann
@@ -94,11 +94,9 @@ class Linearised:
             return end.state
         return self.split.part({key: whole[key] for key in ("parameters", "statistics", "buffers")})[0]
 
-    def pull(self, z: list[Tensor]) -> list[Tensor | None]:
+    def pull(self, z: Sequence[Tensor]) -> list[Tensor | None]:
         """zᵀ ∂F/∂θ, for each hyperparameter."""
-        outputs = [(out, v) for out, v in zip(self.jacobian.outputs, z, strict=True) if out.requires_grad]
-        images, cotangents = [out for out, _ in outputs], [v for _, v in outputs]
-        return list(torch.autograd.grad(images, list(self.hyper.values()), cotangents, retain_graph=True, allow_unused=True))
+        return pull(self.jacobian.outputs, z, self.hyper, keep_graph=True)
 
     def moved(self) -> Tensor:
         """F(h) − h."""

@@ -97,7 +97,22 @@ class Model:
         self._places = [(f"module.{name}", first[id(tensor)]) for name, tensor in own.items() if id(tensor) in first]
         self._norms = {name: named[name] for name in self._norm_names}
         self._parts = list(named.items())
+        self._backed = False
         self._seen = (there, ids)  # the objects themselves are kept, since another may get the id of one that is gone
+
+    @contextmanager
+    def backward(self) -> Generator[None]:
+        """Around a backward pass: refuses, the first time, a model that runs its forward pass again within it."""
+        if self._backed:
+            yield
+            return
+        handles = [part.register_forward_pre_hook(_refuse) for _, part in self._parts]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        self._backed = True
 
     def _check_names(self, parts: dict[str, nn.Module], tensors: Named) -> None:
         gone = [name for name in (*self.names, *self._statistics, *self._buffers) if name not in tensors]
@@ -126,6 +141,14 @@ class Model:
         finally:
             for (_, part), mode in zip(self._parts, before, strict=True):
                 _set_mode(part, mode)
+
+
+def _refuse(*_: Any) -> None:
+    raise ValueError(
+        "the model runs its forward pass again during backward, as with torch.utils.checkpoint. By then it has its own "
+        "parameters back in place of those of the training state, so the gradient would be wrong. Turn activation checkpointing "
+        "off: hyper keeps the graph of one step, of K with TBPTT."
+    )
 
 
 def _set_mode(part: nn.Module, mode: bool) -> None:

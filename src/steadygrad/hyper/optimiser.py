@@ -132,7 +132,8 @@ class Optimiser(ABC):
             value, (shown, after) = loss(inputs)
             if not value.requires_grad:
                 raise ValueError("the training loss does not depend on the parameters: is there a detach() or no_grad() in it?")
-            found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
+            with self._model.backward():
+                found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
         self.last_loss[:] = [shown]
         if not record:
             return parameters, dict(zip(inputs, found, strict=True)), {n: tensor.detach() for n, tensor in after.items()}

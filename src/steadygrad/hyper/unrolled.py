@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from steadygrad.hyper.estimate import Estimate
-from steadygrad.hyper.problem import Inner, with_gradient
+from steadygrad.hyper.problem import Inner, pull, slope, total, with_gradient
 
 
 def unrolled(inner: Inner, steps: int | None) -> Estimate:
@@ -24,11 +23,8 @@ def unrolled(inner: Inner, steps: int | None) -> Estimate:
             moving, carried = inner.split.part(inner.advance(state, next(stream), hyper))
             state = inner.split.join(moving, carried)
             inner.show(t + 1, state)
-        value = inner.loss(state, hyper)
-    inner.check_finite(state, value)
-    grads: list[Tensor | None] = [None] * len(hyper)
-    if value.requires_grad:
-        grads = list(torch.autograd.grad(value, list(hyper.values()), allow_unused=True))
     moving, carried = inner.split.part(state)
     last = inner.split.join([leaf.detach() for leaf in moving], carried)
-    return Estimate(last, value.detach(), [dict(zip(hyper, grads, strict=True))])
+    end = slope(inner, last)
+    through = pull(moving, end.state, hyper)
+    return Estimate(last, end.value, [{n: total(g, end.direct[n]) for n, g in zip(hyper, through, strict=True)}])

@@ -14,6 +14,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+BLOCK = 2**17
+"""Numbers in float64 at a time, or as many as the state has."""
+
 
 class ErrorEstimate(ABC):
     """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
@@ -80,14 +83,14 @@ class Extrapolated(ErrorEstimate):
             steps = [after - before for before, after in pairwise(ahead)]
             changes = [before - after for before, after in pairwise([*residuals, r] if last else residuals)]
             m = len(steps)
-            vectors = torch.stack([*steps, *changes, r, z], dim=1).double()
-            to_images = torch.eye(m, 2 * m + 2, dtype=vectors.dtype, device=z.device).roll(m, dims=1)
+            vectors = [*steps, *changes, r, z]
+            to_images = torch.eye(m, 2 * m + 2, dtype=torch.float64, device=z.device).roll(m, dims=1)
         else:
             m = len(residuals) if last else len(residuals) - 1
-            vectors = torch.stack([*residuals, r, z], dim=1).double()
-            to_images = torch.eye(m, len(residuals) + 2, dtype=vectors.dtype, device=z.device)
+            vectors = [*residuals, r, z]
+            to_images = torch.eye(m, len(residuals) + 2, dtype=torch.float64, device=z.device)
             to_images = to_images - to_images.roll(1, dims=1)  # r_j − r_{j+1}
-        return cls(vectors @ vectors.mT, to_images, 2 * torch.finfo(z.dtype).eps)
+        return cls(_gram(vectors), to_images, 2 * torch.finfo(z.dtype).eps)
 
     def exceeds(self, limit: float) -> list[bool]:
         """A quick look at the last step alone, the estimate with m = 1, settles most cases."""
@@ -121,6 +124,15 @@ class Extrapolated(ErrorEstimate):
 
 _NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
+
+
+def _gram(vectors: list[Tensor]) -> Tensor:
+    """The inner products of vectors (problems, size) with each other, in float64, a block of columns at a time: all of them in
+    float64 would be twice their memory."""
+    problems, size = vectors[0].shape
+    width = max(1, max(BLOCK, problems * size) // (problems * len(vectors)))
+    blocks = (torch.stack([v[:, i : i + width] for v in vectors], dim=1).double() for i in range(0, size, width))
+    return sum((block @ block.mT for block in blocks), start=torch.zeros((), dtype=torch.float64, device=vectors[0].device))
 
 
 def _relative(row: list[float], rounding: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Protocol
@@ -20,6 +20,8 @@ from steadygrad.state import State
 WIDTH = 50
 SCALE = math.exp(-3)
 PIXELS = 784
+PART = 1000
+"""Images of the meta loss whose graph is in memory at a time."""
 Mode = Literal["as-published", "corrected"]
 Samples = Literal["full", "average", "fresh", "step"]
 
@@ -98,10 +100,11 @@ class Problem:
         """The hyperparameters at the start."""
         return {name: constraint.value for name, constraint in self.start.items()}
 
-    def objective(self, model: nn.Module, _: Hyper) -> Tensor:
-        """The meta loss: on the validation images, or, as published, on all training images."""
+    def objective(self, model: nn.Module, _: Hyper) -> Iterator[Tensor]:
+        """The meta loss: on the validation images, or, as published, on all training images. In parts, to save memory."""
         images, labels = self.digits.train if self.digits.validation is None else self.digits.validation
-        return cross_entropy(model(images), labels)
+        for x, y in zip(images.split(PART), labels.split(PART), strict=True):
+            yield len(y) / len(labels) * cross_entropy(model(x), y)
 
     def last(self, kind: Samples) -> hyper.Full | hyper.Average | hyper.Fresh | hyper.Last:
         """On which data an implicit method takes the last step."""
