@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from steadygrad.experiments.experiment import merge, settings
-from steadygrad.experiments.hyperopt import HYPEROPT, HyperoptConfig
-from steadygrad.experiments.hyperopt.cost import measure
+from steadygrad.experiments.hyperopt import HYPEROPT, HyperoptConfig, cost
 from steadygrad.experiments.hyperopt.data import batches, digits, mislabel
 from steadygrad.experiments.hyperopt.estimate import Distance, errors, estimate, exact
 from steadygrad.experiments.hyperopt.presets import CORRECTED, PUBLISHED
@@ -155,9 +154,25 @@ def test_errors_list_every_method_and_every_way_to_take_the_last_step():
     assert entries["neumann-rbp", 10, "full"]["products"] == 11
 
 
+def test_neumann_and_bptt_are_measured_in_turns_and_the_fastest_counts(monkeypatch):
+    seconds = {"neumann-rbp": iter([3.0, 1.0]), "bptt": iter([4.0, 8.0])}
+    order: list[tuple[str, str]] = []
+
+    def fresh(config):
+        order.append((config.method, config.last))
+        taken = next(seconds[config.method])
+        names = ("wall_seconds", "cpu_seconds", "memory_mb", "base_mb")
+        return {**dict.fromkeys(names, taken), "loss": 0.5, "products": 7}
+
+    monkeypatch.setattr(cost, "_fresh", fresh)
+    found = cost.cost(replace(AS_PUBLISHED, task="cost", method="neumann-rbp", last="step", repeats=2), quiet)
+    assert order == [("neumann-rbp", "step"), ("bptt", "full")] * 2
+    assert (found["measured"]["cpu_seconds"], found["measured"]["bptt_cpu_seconds"]) == (1.0, 4.0)
+
+
 def test_a_measurement_counts_memory_above_data_and_libraries():
     config = replace(AS_PUBLISHED, task="cost", method="bptt", training_steps=300)
-    found = measure(config)
+    found = cost.measure(config)
     assert found["memory_mb"] > 25
     assert found["cpu_seconds"] > 0
     json.dumps(found, allow_nan=False)

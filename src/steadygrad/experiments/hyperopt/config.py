@@ -59,7 +59,7 @@ class HyperoptConfig:
     products: int = 100
     """steps of auto, at most"""
     repeats: int = 2
-    """measurements of which the fastest counts (cost)"""
+    """measurements of which the fastest counts; Neumann-RBP is measured in turns with BPTT (cost)"""
 
     def __post_init__(self) -> None:
         for name in ("training_steps", "meta_steps", "repeats", "steps", "products"):

@@ -25,6 +25,7 @@ GRADIENTS: tuple[Method, ...] = ("neumann-rbp", "tbptt", "bptt", "rbp", "cg-rbp"
 CHEAPER: tuple[Method, ...] = ("neumann-rbp", "tbptt", "bptt", "rbp")
 LIMITED: tuple[Method, ...] = ("neumann-rbp", "tbptt", "rbp")
 """Those of them that have a K."""
+REPEATS = 4
 SHOWN: tuple[Method, ...] = ("neumann-rbp", "tbptt")
 """The methods whose trajectories the paper shows."""
 
@@ -38,7 +39,7 @@ def tuned(config: HyperoptConfig, methods: tuple[Method, ...] = GRADIENTS) -> It
 
 def costs(config: HyperoptConfig) -> Iterator[HyperoptConfig]:
     """One meta step: BPTT against the others for K = 10, 50, 100, and Neumann-RBP over T."""
-    config = replace(config, task="cost")
+    config = replace(config, task="cost", repeats=REPEATS)
     yield replace(config, method="bptt")
     for steps in (10, 50, 100):
         yield replace(config, method="neumann-rbp", steps=steps)
