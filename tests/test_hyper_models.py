@@ -225,6 +225,49 @@ class TestModules:
         assert found.state["parameters"]["weight"].dtype is torch.float64
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.widen, self.out = nn.Linear(3, 4), nn.Linear(4, 1)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.out(self.layer(self.widen(x))[:, -1])
+
+
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells, self.out = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(self.cells(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("net", [Attention, Memory])
+def test_sequences_by_attention_and_by_lstm(net):
+    """torch's fused attention has no second derivative, and an LSTM keeps its weights in a list of its own."""
+    (x, y), (xv, yv) = [(torch.randn(6, 5, 3), torch.randn(6, 1)) for _ in range(2)]
+    step, values = hyper.SGD(net(), squared, rate=0.1, momentum=0.5), {"decay": torch.tensor(0.1)}
+
+    def run(method, values=values):
+        return hyper.hypergradient(
+            step, values, on(xv, yv), batches=[(x, y)], steps=6, method=method, on_failure="ignore"
+        )  # fmt: skip
+
+    expected = difference(lambda changed: run("bptt", changed).loss, values, "decay")
+    for method in ("bptt", "forward", sg.TBPTT(steps=6)):
+        torch.testing.assert_close(run(method).gradients["decay"].item(), expected, rtol=1e-6, atol=0)
+
+
+def test_sparse_gradients_are_refused():
+    net = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 1))
+    step = hyper.SGD(net, squared, rate=0.1)
+    batch = torch.randint(5, (4, 2)), torch.randn(4, 1)
+    with pytest.raises(ValueError, match=r"gradient of 0\.weight is sparse.*use sparse=False"):
+        hyper.hypergradient(step, {"decay": 0.1}, on(*batch), batches=[batch], steps=3, method="bptt")
+
+
 class TestActivationCheckpointing:
     """Recomputed in backward, a model would see its own parameters and not those of the training state."""
 

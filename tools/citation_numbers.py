@@ -1,16 +1,15 @@
 """The tables of docs/experiments/citation.md, from a records folder, as markdown.
 
-    python tools/citation_numbers.py results                                  # print them
-    python tools/citation_numbers.py results docs/experiments/citation.md     # put them between the page's marks
-
-A mark is a line <!-- numbers: NAME -->; what stands between it and the next <!-- end --> is replaced.
+python tools/citation_numbers.py results                                  # print them
+python tools/citation_numbers.py results docs/experiments/citation.md     # put them between the page's marks
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
+
+from marks import fill, markdown
 
 from steadygrad import records
 from steadygrad.report import facts
@@ -19,11 +18,6 @@ from steadygrad.report.citation.claims import g1, g2, g3
 from steadygrad.report.citation.measures import costs, diagnosed
 from steadygrad.report.citation.tables import PAPER, tested, validated
 from steadygrad.report.citation.trials import NAMES, Group, label, sort
-
-
-def markdown(head: list[str], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("\u00a0", " ") for cell in line) + " |" for line in lines)
 
 
 def published(groups: list[Group]) -> str:
@@ -103,17 +97,7 @@ def main() -> None:
         "corrected": corrected(of_mode["corrected"]),
         "cost": cost([*of_mode["as-published"], *of_mode["corrected"]]),
     }
-    if len(sys.argv) < 3:
-        print("\n\n".join(f"<!-- numbers: {name} -->\n{text}\n<!-- end -->" for name, text in parts.items()))
-        return
-    page = Path(sys.argv[2])
-    text = page.read_text()
-    for name, part in parts.items():
-        text, count = re.subn(
-            rf"(<!-- numbers: {name} -->\n).*?(<!-- end -->)", lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
-        )
-        print(f"{name}: {'replaced' if count else 'no such mark'}")
-    page.write_text(text)
+    fill(parts)
 
 
 main()

@@ -106,7 +106,8 @@ class Model:
         if self._backed:
             yield
             return
-        handles = [part.register_forward_pre_hook(_refuse) for _, part in self._parts]
+        parts = [part for _, part in self._parts if not isinstance(part, torch.jit.ScriptModule)]  # which has no such hooks
+        handles = [part.register_forward_pre_hook(_refuse) for part in parts]
         try:
             yield
         finally:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from steadygrad.hyper.model import Model, Named
 from steadygrad.hyper.problem import Hyper, Objective
@@ -118,15 +120,17 @@ class Optimiser(ABC):
         own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
 
         def loss(parameters: Named) -> tuple[Tensor, tuple[Tensor, Named]]:
-            value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
+            with twice_differentiable() if record else nullcontext():
+                value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
             _check_loss(value)
             return value.reshape(()), (value.detach(), after)
 
         parameters: Named = state["parameters"]
-        if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        inside = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+        record = inside or torch.is_grad_enabled()
+        if inside:
             gradients, (_, after) = torch.func.grad(loss, has_aux=True)(parameters)
             return parameters, gradients, after
-        record = torch.is_grad_enabled()
         with torch.enable_grad():
             inputs = {n: p if record and p.requires_grad else p.detach().requires_grad_() for n, p in parameters.items()}
             value, (shown, after) = loss(inputs)
@@ -134,6 +138,7 @@ class Optimiser(ABC):
                 raise ValueError("the training loss does not depend on the parameters: is there a detach() or no_grad() in it?")
             with self._model.backward():
                 found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
+        _check_dense(inputs, found)
         self.last_loss[:] = [shown]
         if not record:
             return parameters, dict(zip(inputs, found, strict=True)), {n: tensor.detach() for n, tensor in after.items()}
@@ -148,6 +153,17 @@ def _check_loss(value: Any) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"loss(model, batch, hyper) must return one number as a tensor; got {got}. Take a mean.")
+
+
+def _check_dense(parameters: Named, gradients: Sequence[Tensor]) -> None:
+    sparse = [name for name, gradient in zip(parameters, gradients, strict=True) if gradient.layout is not torch.strided]
+    if sparse:
+        raise ValueError(f"the gradient of {', '.join(sparse)} is sparse, which has no second derivative; use sparse=False.")
+
+
+def twice_differentiable() -> AbstractContextManager[Any]:
+    """Attention by plain operations: torch's fused kernels have no second derivative, which J of a training step is."""
+    return sdpa_kernel(SDPBackend.MATH)
 
 
 def plus(a: Tensor, scale: Setting, b: Tensor) -> Tensor:
