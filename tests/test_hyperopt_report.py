@@ -382,3 +382,10 @@ def test_tsne_takes_few_points_and_gives_the_same_each_time(count: int):
     assert np.isfinite(found).all()
     assert (embedding(states) == found).all()
     assert np.isfinite(embedding(np.ones((count, 32)))).all()
+
+
+def test_bptt_stands_beside_the_seeds_of_the_methods_with_a_count():
+    found = [tune("as-published", "bptt", 100, 0, seed) for seed in (0, 1)]
+    found += [tune("as-published", "tbptt", 100, 50, seed) for seed in (0, 1)] + [tune("as-published", "tbptt", 100, 100, 0)]
+    (mode,) = sort(found).all
+    assert {cell.K: [trial.seed for trial in cell.of("bptt")] for cell in mode.cells} == {50: [0, 1], 100: [0]}

@@ -170,11 +170,14 @@ def last_words(mode: str, way: str) -> str:
 
 
 def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
-    """Every T and K; of trials with different numbers of meta steps those that most methods share, then the longer ones."""
+    """Every T and K, methods without a K with the seeds of the others; of trials with different numbers of meta steps those that
+    most methods share, then the longer ones."""
     for T in sorted({trial.length for trial in trials}):
         of_length = [trial for trial in trials if trial.length == T]
         for K in sorted({trial.steps for trial in of_length if trial.steps is not None}) or [None]:
-            tried = groups([trial for trial in of_length if trial.steps in (None, K)], lambda trial: trial.config["meta_steps"])
+            seeds = {trial.seed for trial in of_length if trial.steps == K}
+            here = [trial for trial in of_length if trial.steps == K or (trial.steps is None and trial.seed in seeds)]
+            tried = groups(here, lambda trial: trial.config["meta_steps"])
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
             yield Cell(T, K, tuple(kept))
 
