@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import steadygrad as sg
+from diagnoses import Cell, kinds, linear
 from problems import matrix, tanh_problem
-from test_diagnose import Cell, kinds, linear
 
 F64 = torch.float64
 
