@@ -118,12 +118,15 @@ def errors(mode: str, T: int, seed: int = 0) -> Record:
     return Record("hyperopt", config("errors", mode, "all", T, 0, seed), result, None)
 
 
-def cost(mode: str, method: str, T: int, K: int, last: str = "full", seconds: float = 1.0, memory: float = 10.0) -> Record:
+def cost(
+    mode: str, method: str, T: int, K: int, last: str = "full", seconds: float = 1.0, memory: float = 10.0, repeats: int = 3
+) -> Record:
     """Beside Neumann-RBP, BPTT takes T/100 seconds and T MB."""
-    measured = {"wall_seconds": seconds, "cpu_seconds": seconds, "memory_mb": memory, "base_mb": 300.0, "repeats": 3}
+    measured = {"wall_seconds": seconds, "cpu_seconds": seconds, "memory_mb": memory, "base_mb": 300.0, "repeats": repeats}
     if method == "neumann-rbp":
         measured |= {"bptt_cpu_seconds": T / 100, "bptt_memory_mb": float(T)}
-    return Record("hyperopt", config("cost", mode, method, T, K, last=last), {"loss": 0.1, "products": K}, None, measured)
+    made = config("cost", mode, method, T, K, last=last, repeats=repeats)
+    return Record("hyperopt", made, {"loss": 0.1, "products": K}, None, measured)
 
 
 def costs(mode: str, last: str = "full", faster: float = 3.5, smaller: float = 60.0) -> list[Record]:

@@ -351,3 +351,14 @@ class TestObjectiveInParts:
         used_up = iter([])
         with pytest.raises(ValueError, match="yielded no part"):
             hyper.hypergradient(step, {"decay": 0.3}, lambda model, hyper: used_up, batches=[(x, y)], steps=3)
+
+    def test_parts_that_share_a_computation_are_refused_with_advice(self):
+        (x, y), step = data(), hyper.SGD(nn.Linear(3, 1), squared, rate=0.1)
+
+        def objective(model, hyper):
+            shared = model.weight.square().sum().exp()
+            for part in (model(x) - y).square().split(10):
+                yield part.detach().mean() + shared
+
+        with pytest.raises(ValueError, match="yield what they share as a part of its own"):
+            hyper.hypergradient(step, {"decay": 0.3}, objective, batches=[(x, y)], steps=3, method="bptt")

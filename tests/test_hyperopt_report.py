@@ -113,7 +113,15 @@ def test_a_cost_without_bptts_beside_it_gives_no_ratio():
     alone = cost("as-published", "neumann-rbp", 1000, 50)
     alone.measured.pop("bptt_cpu_seconds")
     claim = section([alone]).claims[2]
-    assert (claim.verdict, "not measured" in claim.reason) == ("no data", True)
+    assert (claim.verdict, "run the cost trials again" in claim.reason) == ("no data", True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_costs_that_were_measured_more_often_take_the_place_of_others(order: int):
+    old, new = (
+        cost("as-published", "neumann-rbp", 1000, 50, seconds=seconds, repeats=count) for seconds, count in ((5.0, 2), (2.0, 4))
+    )
+    assert "time 5.00" in section([old, new][::order]).claims[2].ours
 
 
 def test_what_is_missing_is_said_to_be_missing():

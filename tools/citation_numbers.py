@@ -6,10 +6,7 @@ python tools/citation_numbers.py results docs/experiments/citation.md     # put 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from marks import fill, markdown
+from marks import arguments, fill, markdown
 
 from steadygrad import records
 from steadygrad.report import facts
@@ -86,7 +83,8 @@ def effort(found: list[records.Record]) -> str:
 
 
 def main() -> None:
-    found = [r for r in records.read(Path(sys.argv[1]), "citation").records if r.done]
+    folder, page = arguments()
+    found = [r for r in records.read(folder, "citation").records if r.done]
     groups = sort(found).groups
     of_mode = {mode: [g for g in groups if g.mode == mode and g.graph in PAPER] for mode in ("as-published", "corrected")}
     parts = {
@@ -97,7 +95,7 @@ def main() -> None:
         "corrected": corrected(of_mode["corrected"]),
         "cost": cost([*of_mode["as-published"], *of_mode["corrected"]]),
     }
-    fill(parts)
+    fill(parts, page)
 
 
 main()

@@ -6,10 +6,7 @@ python tools/hyperopt_numbers.py results docs/experiments/hyperopt.md     # put 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from marks import fill, markdown
+from marks import arguments, fill, markdown
 
 from steadygrad import records
 from steadygrad.report import facts
@@ -30,19 +27,28 @@ def table(made: Section, words: str) -> Table:
     return next(block for block in made.blocks if isinstance(block, Table) and words in block.caption)
 
 
+def columns(found: Table, names: list[str], rows: list[tuple[str, ...]] | None = None) -> str:
+    """These columns of a table; of columns of one name all."""
+    places = [i for name in names for i, head in enumerate(found.head) if head == name]
+    assert {found.head[i] for i in places} == set(names), f"{found.caption} has the columns {found.head}"
+    return markdown([found.head[i] for i in places], [[row[i] for i in places] for row in rows or found.rows])
+
+
 def errors(made: Section) -> str:
-    head = ["method", "T", "K", "cosine, as published", "rel. error", "cosine, corrected", "rel. error"]
-    return markdown(head, table(made, "Hypergradients at the first").rows)
+    found = table(made, "Hypergradients at the first")
+    return markdown(found.head, found.rows)
 
 
 def ways(made: Section) -> str:
-    """As published only, without the columns that are the same in every row."""
-    rows = [(r[1], *r[4:8]) for r in table(made, "On which data").rows if r[0].startswith("As published")]
-    return markdown(["T", "last step on", "cosine", "rel. error", "noise"], rows)
+    """As published only: corrected, all ways are one."""
+    found = table(made, "On which data")
+    rows = [row for row in found.rows if row[0] == "As published"]
+    return columns(found, ["T", "last step on", "cosine", "rel. error", "noise"], rows)
 
 
 def ratios(made: Section) -> str:
     found = table(made, "cost of one meta step")
+    assert len({(row[0], row[2]) for row in found.rows}) == 1, "one mode and T, as the page says"
     return markdown([found.head[1], *found.head[3:]], [(row[1], *row[3:]) for row in found.rows])
 
 
@@ -63,7 +69,8 @@ def effort(found: list[records.Record]) -> str:
 
 
 def main() -> None:
-    found = [r for r in records.read(Path(sys.argv[1]), "hyperopt").records if r.done]
+    folder, page = arguments()
+    found = [r for r in records.read(folder, "hyperopt").records if r.done]
     made = section(found)
     fill(
         {
@@ -73,7 +80,8 @@ def main() -> None:
             "ways": ways(made),
             "ratios": ratios(made),
             "costs": costs(made),
-        }
+        },
+        page,
     )
 
 

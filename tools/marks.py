@@ -16,16 +16,24 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("\u00a0", " ") for cell in line) + " |" for line in lines)
 
 
-def fill(parts: dict[str, str]) -> None:
-    """Put the parts into the page that is the script's second argument; without one, print them."""
-    if len(sys.argv) < 3:
+def fill(parts: dict[str, str], page: Path | None) -> None:
+    """Put every part between its marks on the page, which has no others; without a page, print them."""
+    if page is None:
         print("\n\n".join(f"<!-- numbers: {name} -->\n{text}\n<!-- end -->" for name, text in parts.items()))
         return
-    page = Path(sys.argv[2])
     text = page.read_text()
+    marks = re.findall(r"<!-- numbers: (.+?) -->(?=\n(?:(?!<!-- numbers:)[\s\S])*?<!-- end -->)", text)
+    if sorted(marks) != sorted(parts):
+        raise SystemExit(f"{page} has the marks {sorted(marks)}, each with its end; the numbers are {sorted(parts)}.")
     for name, part in parts.items():
-        text, count = re.subn(
+        text = re.sub(
             rf"(<!-- numbers: {name} -->\n).*?(<!-- end -->)", lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
         )
-        print(f"{name}: {'replaced' if count else 'no such mark'}")
     page.write_text(text)
+
+
+def arguments() -> tuple[Path, Path | None]:
+    """The records folder and the page, from the command line."""
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit(f"python {sys.argv[0]} RECORDS [PAGE]")
+    return Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) == 3 else None

@@ -1,10 +1,11 @@
 """Hyperparameters by gradient: differentiate the end of training, and tune by it."""
 
+from steadygrad.hyper.adam import Adam
 from steadygrad.hyper.constraints import Free, Log, Logit, Softplus
 from steadygrad.hyper.forward import Forward
 from steadygrad.hyper.gradient import Hypergradient, hypergradient
 from steadygrad.hyper.history import Entry, Tuning
-from steadygrad.hyper.optimiser import SGD, Adam
+from steadygrad.hyper.optimiser import SGD
 from steadygrad.hyper.problem import NonfiniteError
 from steadygrad.hyper.samples import Average, Fresh, Full, Last
 from steadygrad.hyper.tuning import tune

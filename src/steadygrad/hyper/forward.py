@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.hyper.estimate import Estimate, Gradients
-from steadygrad.hyper.problem import Hyper, Inner, Slope, slope, total
+from steadygrad.hyper.objective import Slope, slope, total
+from steadygrad.hyper.problem import Hyper, Inner
 from steadygrad.method import Method
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import State

@@ -13,7 +13,8 @@ from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.gradient import Implicit
 from steadygrad.gradient.reroute import Adjoint
 from steadygrad.hyper.estimate import Estimate, Gradients
-from steadygrad.hyper.problem import Inner, Slope, Split, Trainer, pull, slope, total, with_gradient
+from steadygrad.hyper.objective import Slope, pull, slope, total
+from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
 from steadygrad.hyper.samples import Average, Fresh, Full, Samples
 from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Neumann

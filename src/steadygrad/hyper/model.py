@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -61,7 +62,7 @@ class Model:
     def train(self, function: Callable[[nn.Module], Tensor], parameters: Named, state: Named) -> tuple[Tensor, Named]:
         """function(module) in training mode, and the statistics and buffers after it."""
         self._look()
-        with self._mode(self._modes), ExitStack() as stack:
+        with self._mode(self._modes), disable_saved_tensors_hooks(_RECOMPUTED), ExitStack() as stack:
             statistics = {name: state[name] for name in self._statistics}
             counters = {name: state[name].clone() for name in self._buffers}  # what the module writes in place
             for name, part in self._norms.items():
@@ -97,23 +98,7 @@ class Model:
         self._places = [(f"module.{name}", first[id(tensor)]) for name, tensor in own.items() if id(tensor) in first]
         self._norms = {name: named[name] for name in self._norm_names}
         self._parts = list(named.items())
-        self._backed = False
         self._seen = (there, ids)  # the objects themselves are kept, since another may get the id of one that is gone
-
-    @contextmanager
-    def backward(self) -> Generator[None]:
-        """Around a backward pass: refuses, the first time, a model that runs its forward pass again within it."""
-        if self._backed:
-            yield
-            return
-        parts = [part for _, part in self._parts if not isinstance(part, torch.jit.ScriptModule)]  # which has no such hooks
-        handles = [part.register_forward_pre_hook(_refuse) for part in parts]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-        self._backed = True
 
     def _check_names(self, parts: dict[str, nn.Module], tensors: Named) -> None:
         gone = [name for name in (*self.names, *self._statistics, *self._buffers) if name not in tensors]
@@ -144,12 +129,11 @@ class Model:
                 _set_mode(part, mode)
 
 
-def _refuse(*_: Any) -> None:
-    raise ValueError(
-        "the model runs its forward pass again during backward, as with torch.utils.checkpoint. By then it has its own "
-        "parameters back in place of those of the training state, so the gradient would be wrong. Turn activation checkpointing "
-        "off: hyper keeps the graph of one step, of K with TBPTT."
-    )
+_RECOMPUTED = (
+    "the model uses saved tensor hooks, as torch.utils.checkpoint does to run it again during backward. By then it has its own "
+    "parameters back in place of those of the training state, so the gradient would be wrong. Turn activation checkpointing off "
+    "for tuning."
+)
 
 
 def _set_mode(part: nn.Module, mode: bool) -> None:

@@ -1,9 +1,9 @@
-"""Optimisers as maps from state to state, with hyperparameters that can be differentiated: SGD and Adam."""
+"""Optimisers as maps from state to state, with hyperparameters that can be differentiated: what they share, and SGD."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from steadygrad.hyper.model import Model, Named
-from steadygrad.hyper.problem import Hyper, Objective
+from steadygrad.hyper.problem import Hyper
 from steadygrad.state import State
 
 Loss = Callable[[Any, Any, Hyper], Tensor]
@@ -78,10 +78,13 @@ class Optimiser(ABC):
         buffers = {name: tensor for name, tensor in state["buffers"].items() if name != COUNT}
         self._model.load({**state["parameters"], **state["statistics"], **buffers})
 
-    def evaluate(self, objective: Objective, state: State, hyper: Hyper) -> Tensor:
+    def evaluate(self, objective: Callable[[Any, Hyper], Any], state: State, hyper: Hyper) -> Any:
         """objective(model, hyper) with the parameters of the state, in eval mode."""
         own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
-        return self._model.evaluate(lambda module: objective(module, hyper), state["parameters"], own)
+        found = self._model.evaluate(lambda module: objective(module, hyper), state["parameters"], own)
+        if isinstance(found, Iterator):
+            raise TypeError("a generator would run when the parameters are out of the model again; return what it adds up to.")
+        return found
 
     def at_rest(self) -> Optimiser | None:
         """Another step with the same steady state and a better J, or None where this one's own is used."""
@@ -119,15 +122,16 @@ class Optimiser(ABC):
         """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
         own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
 
+        inside = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+        record = inside or torch.is_grad_enabled()
+
         def loss(parameters: Named) -> tuple[Tensor, tuple[Tensor, Named]]:
-            with twice_differentiable() if record else nullcontext():
+            with _attention(record):
                 value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
             _check_loss(value)
             return value.reshape(()), (value.detach(), after)
 
         parameters: Named = state["parameters"]
-        inside = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
-        record = inside or torch.is_grad_enabled()
         if inside:
             gradients, (_, after) = torch.func.grad(loss, has_aux=True)(parameters)
             return parameters, gradients, after
@@ -136,8 +140,7 @@ class Optimiser(ABC):
             value, (shown, after) = loss(inputs)
             if not value.requires_grad:
                 raise ValueError("the training loss does not depend on the parameters: is there a detach() or no_grad() in it?")
-            with self._model.backward():
-                found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
+            found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
         _check_dense(inputs, found)
         self.last_loss[:] = [shown]
         if not record:
@@ -161,9 +164,9 @@ def _check_dense(parameters: Named, gradients: Sequence[Tensor]) -> None:
         raise ValueError(f"the gradient of {', '.join(sparse)} is sparse, which has no second derivative; use sparse=False.")
 
 
-def twice_differentiable() -> AbstractContextManager[Any]:
-    """Attention by plain operations: torch's fused kernels have no second derivative, which J of a training step is."""
-    return sdpa_kernel(SDPBackend.MATH)
+def _attention(record: bool) -> AbstractContextManager[Any]:
+    """Where a graph is kept, attention by plain operations: torch's fused kernels have no second derivative, and J needs it."""
+    return sdpa_kernel(SDPBackend.MATH) if record else nullcontext()
 
 
 def plus(a: Tensor, scale: Setting, b: Tensor) -> Tensor:
@@ -218,46 +221,3 @@ class Descent(Optimiser):
         decays = self.each(self.setting("decay", hyper))
         new = {n: plus(p, a, plus(gradients[n], d, p)) for (n, p), a, d in zip(parameters.items(), rates, decays, strict=True)}
         return {"parameters": new}
-
-
-@dataclass(frozen=True, eq=False)
-class Adam(Optimiser):
-    """Adam: m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², p ← p − α m̂/(√v̂ + ε), hats for the correction of the start.
-
-    g = ∂loss/∂p + λp with `decay` λ, or p ← p − αλp besides with `decoupled=True` (AdamW). The values are those of torch's.
-    At a minimum v = 0 and the step is scaled by 1/ε, so its own J is useless there: implicit methods take the J of plain
-    gradient descent instead, whose steady states are the same (not so for AdamW, which keeps its own). Kingma and Ba 2015.
-    """
-
-    rate: Setting = 1e-3
-    beta1: Setting = 0.9
-    beta2: Setting = 0.999
-    decay: Setting = 0.0
-    eps: float = 1e-8
-    decoupled: bool = False
-    slots: ClassVar[tuple[str, ...]] = ("mean", "square")
-    settings: ClassVar[tuple[str, ...]] = ("rate", "beta1", "beta2", "decay")
-
-    def _buffers(self) -> Named:
-        return {**self._model.buffers(), COUNT: torch.tensor(0)}
-
-    def at_rest(self) -> Optimiser | None:
-        return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)
-
-    def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
-        rate, beta1, beta2, decay = (self.setting(name, hyper) for name in self.settings)
-        count = state["buffers"][COUNT] + 1
-        t = count.to(next(iter(parameters.values())).dtype)
-        kept = 1 - rate * decay if self.decoupled else 1.0
-        coupled = 0.0 if self.decoupled else decay
-        values = (-rate / (1 - beta1**t), beta1, 1 - beta1, beta2, 1 - beta2, 1 / (1 - beta2**t), kept, coupled)
-        moved: dict[str, Named] = {"parameters": {}, "mean": {}, "square": {}}
-        for (name, p), a, b1, c1, b2, c2, scale, k, d in zip(parameters.items(), *map(self.each, values), strict=True):
-            g = plus(gradients[name], d, p)
-            m = plus(b1 * state["mean"][name], c1, g)
-            v = plus(b2 * state["square"][name], c2, g * g)
-            # The root of zero has no derivative; below the smallest normal number nothing is lost.
-            root = (scale * v).clamp_min(torch.finfo(v.dtype).tiny).sqrt()
-            moved["parameters"][name] = plus(p if not self.decoupled else k * p, a, m / (root + self.eps))
-            moved["mean"][name], moved["square"][name] = m, v
-        return {**moved, "buffers": {**state["buffers"], COUNT: count}}

@@ -18,7 +18,8 @@ Step = Callable[[State, Hyper, Any], State]
 """One step of training, `step(state, hyper, batch) -> state`: the update F."""
 Objective = Callable[[Any, Hyper], Tensor | Iterator[Tensor]]
 """The loss to lower: `objective(model, hyper)` for the optimisers here, `objective(state, hyper)` for a step of one's own. One
-number, or a generator of parts whose sum it is: each is differentiated before the next is made, so that memory holds one."""
+number, or a generator of parts whose sum it is, which share no computation: each is differentiated before the next is made, so
+that memory holds one."""
 Observe = Callable[[int, State], None]
 
 
@@ -34,7 +35,7 @@ class Trainer(Protocol):
 
     def __call__(self, state: State, hyper: Hyper, batch: Any) -> State: ...
     def initial(self) -> State: ...
-    def evaluate(self, objective: Objective, state: State, hyper: Hyper) -> Tensor: ...
+    def evaluate(self, objective: Callable[[Any, Hyper], Any], state: State, hyper: Hyper) -> Any: ...
     def at_rest(self) -> Step | None: ...
 
 
@@ -154,23 +155,6 @@ class Inner:
         if self.observe is not None:
             self.observe(t, map_state(Tensor.detach, state))
 
-    def loss(self, state: State, hyper: Hyper, see: Callable[[Tensor], None] | None = None) -> Tensor:
-        """The objective at a state; `see` gets every part of it while the model has this state."""
-
-        def whole(given: Any, values: Hyper) -> Tensor:
-            found = self.objective(given, values)
-            value: Tensor | None = None
-            for part in found if isinstance(found, Iterator) else (found,):
-                number = _number(part)
-                if see is not None:
-                    see(number)
-                value = number.detach() if value is None else value + number.detach()
-            if value is None:
-                raise ValueError("objective yielded no part: is the validation set empty, or an iterator that is used up?")
-            return value
-
-        return self.step.evaluate(whole, state, hyper) if isinstance(self.step, Trainer) else whole(state, hyper)
-
     def check_finite(self, state: State, value: Tensor) -> None:
         moving, _ = self.split.part(state)
         if not all(bool(leaf.isfinite().all()) for leaf in moving):
@@ -180,55 +164,6 @@ class Inner:
             )
         if not bool(value.isfinite()):
             raise NonfiniteError(f"the objective is {value.item()} after training, although the state is finite.")
-
-
-@dataclass
-class Slope:
-    """∂L/∂h_T and the direct ∂L/∂θ of the objective, with its value."""
-
-    value: Tensor
-    state: list[Tensor]
-    direct: dict[str, Tensor | None]
-
-
-def _number(value: Any) -> Tensor:
-    if not isinstance(value, Tensor) or value.numel() != 1 or not value.dtype.is_floating_point:
-        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise TypeError(f"objective must return one number as a tensor; got {got}. Take a mean, and keep it a tensor.")
-    return value.reshape(())
-
-
-def slope(inner: Inner, state: State) -> Slope:
-    """Differentiate the objective at a state: one backward pass through it alone, part by part."""
-    moving, carried = inner.split.part(state)
-    leaves = [leaf.detach().requires_grad_() for leaf in moving]
-    hyper = with_gradient(inner.hyper)
-    inputs = [*leaves, *hyper.values()]
-    grads: list[Tensor | None] = [None] * len(inputs)
-    used = False
-
-    def differentiate(part: Tensor) -> None:
-        nonlocal used
-        if part.requires_grad:
-            used = True
-            grads[:] = map(total, grads, torch.autograd.grad(part, inputs, allow_unused=True))
-
-    with torch.enable_grad():
-        value = inner.loss(inner.split.join(leaves, carried), hyper, differentiate)
-    inner.check_finite(state, value)
-    if not used:
-        raise SteadyStateError("the objective depends on neither the state nor the hyperparameters: is there a detach() in it?")
-    state_grads = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=False)]
-    return Slope(value, state_grads, dict(zip(hyper, grads[len(leaves) :], strict=True)))
-
-
-def pull(images: Sequence[Tensor], cotangents: Sequence[Tensor], hyper: Hyper, keep_graph: bool = False) -> list[Tensor | None]:
-    """The vector-Jacobian product with respect to each hyperparameter; None where nothing depends on it."""
-    moved = [(image, v) for image, v in zip(images, cotangents, strict=True) if image.requires_grad]
-    if not moved:
-        return [None] * len(hyper)
-    outputs, given = zip(*moved, strict=True)
-    return list(torch.autograd.grad(outputs, list(hyper.values()), given, retain_graph=keep_graph, allow_unused=True))
 
 
 def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
@@ -255,9 +190,3 @@ def _hint(value: Any) -> str:
 def with_gradient(hyper: Hyper) -> Hyper:
     """The same values as leaves that need a gradient."""
     return {name: value.detach().requires_grad_() for name, value in hyper.items()}
-
-
-def total(*parts: Tensor | None) -> Tensor | None:
-    """The sum of what is there; None if nothing is."""
-    there = [part for part in parts if part is not None]
-    return sum(there[1:], start=there[0]) if there else None

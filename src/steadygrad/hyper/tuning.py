@@ -15,6 +15,7 @@ from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.gradient import Hypergradient, Method, hypergradient, resolve_method
 from steadygrad.hyper.history import Entry, Tuning
+from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.problem import Inner, Objective, Step, Trainer
 from steadygrad.hyper.run import Outer, Run
 from steadygrad.hyper.samples import Samples
@@ -105,7 +106,7 @@ def tune(
             return found, found.loss
         with torch.no_grad():
             inner = Inner.of(step, values, validation, Batches.of(batches), steps, run.state)
-            return found, inner.loss(found.state, inner.hyper).item()
+            return found, value_of(inner, found.state, inner.hyper).item()
 
     if not run.history:
         first = Inner.of(step, run.parametrised.values(), objective, Batches.of(batches), steps, run.state)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from steadygrad.hyper.estimate import Estimate
-from steadygrad.hyper.problem import Inner, pull, slope, total, with_gradient
+from steadygrad.hyper.objective import pull, slope, total
+from steadygrad.hyper.problem import Inner, with_gradient
 
 
 def unrolled(inner: Inner, steps: int | None) -> Estimate:

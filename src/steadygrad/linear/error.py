@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**17
-"""Numbers in float64 at a time, or as many as the state has."""
+"""Numbers copied to float64 at a time: this many, or as many as the state has if that is more."""
 
 
 class ErrorEstimate(ABC):
@@ -127,12 +127,14 @@ _NOISE = 1e-9
 
 
 def _gram(vectors: list[Tensor]) -> Tensor:
-    """The inner products of vectors (problems, size) with each other, in float64, a block of columns at a time: all of them in
-    float64 would be twice their memory."""
+    """The inner products of vectors (problems, size) with each other, in float64, without a float64 copy of all of them."""
     problems, size = vectors[0].shape
     width = max(1, max(BLOCK, problems * size) // (problems * len(vectors)))
-    blocks = (torch.stack([v[:, i : i + width] for v in vectors], dim=1).double() for i in range(0, size, width))
-    return sum((block @ block.mT for block in blocks), start=torch.zeros((), dtype=torch.float64, device=vectors[0].device))
+    gram = torch.zeros(problems, len(vectors), len(vectors), dtype=torch.float64, device=vectors[0].device)
+    for i in range(0, size, width):
+        block = torch.stack([v[:, i : i + width] for v in vectors], dim=1).double()
+        gram.baddbmm_(block, block.mT)
+    return gram
 
 
 def _relative(row: list[float], rounding: float) -> float:

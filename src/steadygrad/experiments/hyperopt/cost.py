@@ -33,12 +33,15 @@ def cost(config: HyperoptConfig, report: Report) -> dict[str, Any]:
         found.append(_fresh(config))
         if config.method == "neumann-rbp":
             exact.append(_fresh(dataclasses.replace(config, method="bptt", last="full")))
-        report(repeat + 1, config.repeats, f"{found[-1]['cpu_seconds']:.1f} s, {found[-1]['memory_mb']:.0f} MB")
-    names = ("wall_seconds", "cpu_seconds", "memory_mb", "base_mb")
-    best = {name: min(one[name] for one in found) for name in names}
-    beside = {f"bptt_{name}": min(one[name] for one in exact) for name in names if exact}
-    measured = {**best, **beside, "repeats": config.repeats}
+        seconds = " against ".join(f"{one[-1]['cpu_seconds']:.1f} s" for one in (found, exact) if one)
+        report(repeat + 1, config.repeats, f"{seconds}, {found[-1]['memory_mb']:.0f} MB")
+    beside = {f"bptt_{name}": value for name, value in _least(exact).items()} if exact else {}
+    measured = {**_least(found), **beside, "repeats": config.repeats}
     return {"loss": found[0]["loss"], "products": found[0]["products"], "measured": measured}
+
+
+def _least(found: list[dict[str, Any]]) -> dict[str, float]:
+    return {name: min(one[name] for one in found) for name in ("wall_seconds", "cpu_seconds", "memory_mb", "base_mb")}
 
 
 def _fresh(config: HyperoptConfig) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def cost(found: Sorted) -> list[Block]:
         made.append(costs.ratios(ways))
     if longer := [way for way in ways if len(way.lengths()) > 1]:
         made += [growth(longer), costs.every(longer)]
-    return made if ways else [*made, "No trial measured what BPTT and Neumann-RBP cost at one T."]
+    return made if ways else [*made, "No trial measured what Neumann-RBP costs."]
 
 
 def growth(ways: Sequence[costs.Way]) -> Figure:

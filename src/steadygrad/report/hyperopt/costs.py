@@ -32,6 +32,10 @@ class Cost:
     seconds: float | None
     memory: float | None
 
+    @classmethod
+    def of(cls, trials: Sequence[Trial], seconds: str, memory: str) -> Cost:
+        return cls(*(median(trial.measured.get(key) for trial in trials) for key in (seconds, memory)))
+
 
 @dataclass(frozen=True)
 class Way:
@@ -62,14 +66,15 @@ class Way:
     def lengths(self) -> list[int]:
         return sorted({trial.length for method in self.methods() for trial in self.of(method)})
 
-    def cost(self, method: str, K: int | None, T: int | None = None, prefix: str = "") -> Cost:
-        trials = [trial for trial in self.of(method) if trial.length == (T or self.T) and trial.steps in (None, K)]
-        keys = (f"{prefix}cpu_seconds", f"{prefix}memory_mb")
-        return Cost(*(median(trial.measured.get(key) for trial in trials) for key in keys))
+    def trials(self, method: str, K: int | None, T: int | None = None) -> list[Trial]:
+        return [trial for trial in self.of(method) if trial.length == (T or self.T) and trial.steps in (None, K)]
+
+    def cost(self, method: str, K: int | None, T: int | None = None) -> Cost:
+        return Cost.of(self.trials(method, K, T), "cpu_seconds", "memory_mb")
 
     def exact(self, K: int) -> Cost:
         """BPTT's cost, measured in turns with Neumann-RBP's."""
-        return self.cost("neumann-rbp", K, prefix="bptt_")
+        return Cost.of(self.trials("neumann-rbp", K), "bptt_cpu_seconds", "bptt_memory_mb")
 
     def ratio(self, K: int) -> Cost:
         """BPTT's cost divided by Neumann-RBP's."""
@@ -83,8 +88,8 @@ def ways(found: Sorted) -> list[Way]:
     for mode in found.all:
         ours = [trial for trial in mode.costs if trial.method == "neumann-rbp"]
         for last in sorted({trial.last for trial in ours}, key=way_order):
-            shared = {trial.length for trial in ours if trial.last == last}
-            made.append(Way(mode, last, PAPER_T if PAPER_T in shared else max(shared)))
+            lengths = {trial.length for trial in ours if trial.last == last}
+            made.append(Way(mode, last, PAPER_T if PAPER_T in lengths else max(lengths)))
     return made
 
 
@@ -92,7 +97,7 @@ def m3(way: Way) -> Finding:
     ratios = {K: way.ratio(K) for K in way.counts}
     known = {K: r for K, r in ratios.items() if r.seconds is not None and r.memory is not None}
     if not known:
-        return Finding(None, "", "no data, since time or memory was not measured")
+        return Finding(None, "", "no data, since BPTT was not measured beside it: run the cost trials again")
     at = f"at K = {' / '.join(map(str, known))}"
     seconds = " / ".join(rounded(ratio.seconds) for ratio in known.values())
     memory = " / ".join(rounded(ratio.memory) for ratio in known.values())

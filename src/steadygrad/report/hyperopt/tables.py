@@ -110,7 +110,7 @@ def settings(found: Sorted) -> Table:
     rows += [("T", *(listed(mode.lengths) for mode in found.all)), ("K", *(listed(mode.counts) for mode in found.all))]
     rows += [("meta steps, most", *(number(mode.meta_steps) for mode in found.all))]
     rows += [("seeds of tuning", *(str(len(mode.seeds)) for mode in found.all))]
-    rows += [("trials with other settings, not shown", *(str(mode.left_out) for mode in found.all))]
+    rows += [("trials not shown: other settings or seeds", *(str(mode.left_out) for mode in found.all))]
     return Table("Settings of the modes.", ("setting", *(mode.title.lower() for mode in found.all)), tuple(rows))
 
 

@@ -56,7 +56,8 @@ class Trial(AnyTrial):
 
 @dataclass(frozen=True)
 class Cell:
-    """The tuning trials of one T and K, which differ in method and seed only; methods without a K are in every K."""
+    """The tuning trials of one T and K, which differ in method and seed only; methods without a K are in every K, with the
+    seeds of the others."""
 
     T: int
     K: int | None
@@ -89,7 +90,7 @@ class Mode:
     errors: tuple[Trial, ...]
     costs: tuple[Trial, ...]
     left_out: int
-    """trials with other settings, or too few meta steps"""
+    """trials with other settings, too few meta steps, or seeds that no method with a K has"""
 
     @property
     def title(self) -> str:
@@ -149,8 +150,13 @@ def task(trial: Trial) -> str:
 
 
 def main(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials of the setting on which most training was spent: quick ones do not push aside what is still being run."""
-    return max(groups(trials, setting), key=lambda group: sum(t.length * t.config["meta_steps"] for t in group), default=[])
+    """The trials of the setting on which most training was spent: quick ones do not push aside what is still being run. Of costs
+    as large, those that were measured more often."""
+
+    def spent(group: list[Trial]) -> tuple[int, int]:
+        return sum(trial.length * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
+
+    return max(groups(trials, setting), key=spent, default=[])
 
 
 def main_way(trials: Sequence[Trial]) -> str | None:
