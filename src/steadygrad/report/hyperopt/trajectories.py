@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.report.finding import Finding, missing
 from steadygrad.report.hyperopt.measures import pace, span, straightness
 from steadygrad.report.hyperopt.panels import logarithmic
-from steadygrad.report.hyperopt.trials import Cell, Mode, Trial, median
+from steadygrad.report.hyperopt.trials import PAPER_K, Cell, Mode, Trial, median
 from steadygrad.report.panels import Array, grid, legend
 from steadygrad.report.section import Table
 from steadygrad.report.style import curve, look
@@ -119,8 +119,8 @@ def last_step(trial: Trial, meta_step: int) -> float | None:
 
 
 def shown(mode: Mode) -> tuple[Cell, dict[str, Trial]]:
-    """The setting with the largest T and K, and a trial a method, of the lowest seed that both have."""
-    cell = max(walked(mode), key=lambda cell: (len(meta_steps(cell)), cell.T, cell.K or 0))
+    """The setting with the largest T and the K nearest to 50, and a trial a method, of the lowest seed that both have."""
+    cell = max(walked(mode), key=lambda cell: (len(meta_steps(cell)), cell.T, -abs((cell.K or 0) - PAPER_K)))
     trials = {m: [t for t in cell.of(m) if all(path(t, step) for step in meta_steps(cell))] for m in METHODS}
     common = set.intersection(*({trial.seed for trial in found} for found in trials.values()))
     return cell, {m: next((t for t in found if t.seed in common), found[0]) for m, found in trials.items() if found}
