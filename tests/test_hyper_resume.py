@@ -7,12 +7,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import NamedTuple
 
+import numpy
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+import steadygrad as sg
 from steadygrad import hyper
-from tunings import tune
+from tunings import ridge, tune
 
 
 def same(a, b):
@@ -21,6 +26,24 @@ def same(a, b):
     assert all(torch.equal(a.hyper[name], b.hyper[name]) for name in a.hyper)
     assert all(torch.equal(a.last[name], b.last[name]) for name in a.last)
     assert torch.equal(a.state["parameters"]["weight"], b.state["parameters"]["weight"])
+
+
+class Momentum(NamedTuple):
+    w: torch.Tensor
+    m: list[torch.Tensor]
+
+
+class Outside:
+    """What a file that is read without running code cannot hold."""
+
+    def __repr__(self):
+        return "Outside()"
+
+
+def descend(state, hyper, batch):
+    here = state["here"]
+    m = 0.9 * here.m[0] + 5 * here.w - 7 + hyper["decay"] * here.w
+    return {3: state[3] + 1, "here": Momentum(here.w - 0.05 * m, [m])}  # in another order than at the start
 
 
 SCRIPT = """
@@ -86,6 +109,122 @@ class TestResume:
             torch.manual_seed(1)
             parts = tune(meta_steps=count, checkpoint=tmp_path / "deep" / "c.pt")
         same(whole, parts)
+
+    @pytest.mark.parametrize("continued", [True, False])
+    def test_a_state_of_a_class_of_ones_own(self, tmp_path, continued):
+        def run(meta_steps, **options):
+            start = {
+                "here": Momentum(torch.zeros(2, dtype=torch.float64), [torch.ones(2, dtype=torch.float64)]),
+                3: torch.tensor(0),
+            }
+            return hyper.tune(
+                descend, {"decay": hyper.Log(0.1)}, lambda state, hyper: (state["here"].w - 1).square().sum(), state=start,
+                batches=[None], steps=4, meta_steps=meta_steps, method="bptt", progress=False, continued=continued, **options,
+            )  # fmt: skip
+
+        whole = run(5)
+        for count in (2, 4, 5):
+            parts = run(count, checkpoint=tmp_path / "c.pt")
+            assert type(parts.state["here"]) is Momentum
+        assert repr(whole.history) == repr(parts.history)
+        assert repr(whole.state) == repr(parts.state)
+        assert torch.equal(whole.last["decay"], parts.last["decay"])
+
+    def test_another_state_is_another_tuning(self, tmp_path):
+        def run(state):
+            return hyper.tune(
+                lambda state, hyper, batch: {name: w - hyper["rate"] * (w - 1) for name, w in state.items()}, {"rate": 0.1},
+                lambda state, hyper: sum(w.square().sum() for w in state.values()), state=state, batches=[None], steps=2,
+                meta_steps=1, method="bptt", progress=False, checkpoint=tmp_path / "c.pt",
+            )  # fmt: skip
+
+        run({"w": torch.zeros(2), "v": torch.zeros(2)})
+        with pytest.raises(ValueError, match=r"another tuning.*'u': tensor.* now"):
+            run({"w": torch.zeros(2), "u": torch.zeros(2)})
+        with pytest.raises(ValueError, match=r"another tuning.*'shapes': \[\[2\], \[2\]\].*'shapes': \[\[3\], \[2\]\]"):
+            run({"w": torch.zeros(3), "v": torch.zeros(2)})
+
+    def test_many_numbers_are_kept_as_tensors(self, tmp_path):
+        image = torch.linspace(-1, 1, 6).view(2, 3)
+        target = torch.tensor([[1.0], [2.0]])
+
+        def run(**options):
+            torch.manual_seed(0)
+            step = hyper.SGD(nn.Linear(3, 1), lambda model, batch, hyper: (model(hyper["image"]) - target).square().mean())
+            return hyper.tune(
+                step, {"image": image, "decay": hyper.Log(0.1)}, lambda model, hyper: (model(image + 1) - target).square().mean(),
+                batches=[None], steps=2, method="bptt", progress=False, **options,
+            )  # fmt: skip
+
+        run(meta_steps=3, checkpoint=tmp_path / "c.pt")
+        kept = torch.load(tmp_path / "c.pt", weights_only=True)["history"]
+        assert {name: tuple(stacked.shape) for name, stacked in kept["hyper"].items()} == {"image": (3, 2, 3), "decay": (3,)}
+        assert all("hyper" not in entry for entry in kept["entries"])
+        parts = run(meta_steps=5, checkpoint=tmp_path / "c.pt")
+        assert repr(parts.history) == repr(run(meta_steps=5).history)
+        assert parts.history[0].hyper["image"] == image.tolist()
+        assert isinstance(parts.history[0].hyper["decay"], float)
+
+    def test_after_a_rejected_step(self, tmp_path):
+        def run(meta_steps, **options):
+            torch.manual_seed(0)
+            return hyper.tune(  # an objective that always wants faster training, which diverges
+                ridge()[0], {"rate": hyper.Log(0.05)}, lambda model, hyper: (model.weight - 1.4).square().sum() - hyper["rate"],
+                batches=[None], steps=600, meta_steps=meta_steps, method=sg.TBPTT(steps=1), progress=False, on_failure="ignore",
+                outer=lambda p: torch.optim.Adam(p, lr=3.0), **options,
+            )  # fmt: skip
+
+        whole = run(3)
+        for count in (1, 2, 3):
+            parts = run(count, checkpoint=tmp_path / "c.pt")
+        assert any(entry.rejected for entry in parts.history)
+        same(whole, parts)
+
+    def test_a_loader_with_a_generator_of_its_own(self, tmp_path):
+        x = torch.linspace(-1, 1, 12, dtype=torch.float64)[:, None]
+
+        def run(meta_steps, **options):
+            torch.manual_seed(1)
+            step = hyper.SGD(
+                nn.Linear(1, 1).double(), lambda model, batch, hyper: (model(batch[0]) - batch[0].exp()).square().mean()
+            )
+            loader = DataLoader(TensorDataset(x), batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(2))
+            return hyper.tune(
+                step, {"decay": hyper.Log(0.1)}, lambda model, hyper: (model(x) - 1).square().mean(), batches=loader, steps=4,
+                meta_steps=meta_steps, method="bptt", progress=False, **options,
+            )  # fmt: skip
+
+        for seed in (None, 0):
+            whole = run(5, seed=seed)
+            for count in (2, 5):
+                parts = run(count, seed=seed, checkpoint=tmp_path / f"{seed}.pt")
+            same(whole, parts)
+
+    def test_numbers_of_numpy(self, tmp_path):
+        options = {"outer": lambda p: torch.optim.Adam(p, lr=numpy.float64(0.3)), "seed": numpy.int64(0)}
+        whole = tune(meta_steps=4, **options)
+        for count in (2, 4):
+            parts = tune(meta_steps=count, checkpoint=tmp_path / "c.pt", **options)
+        assert repr(whole.history) == repr(parts.history)
+
+    @pytest.mark.parametrize("when", ["made", "stepped"])
+    def test_what_could_not_be_read_again_is_refused_at_once(self, tmp_path, when):
+        class Odd(torch.optim.SGD):
+            def __init__(self, parameters):
+                super().__init__(parameters, lr=0.1)
+                if when == "made":
+                    self.param_groups[0]["odd"] = Outside()
+
+            def step(self):
+                super().step()
+                for p in self.param_groups[0]["params"]:
+                    self.state[p]["odd"] = Outside()
+
+        seen = []
+        with pytest.raises(TypeError, match=r"state of outer cannot be kept.*without checkpoint"):
+            tune(outer=Odd, checkpoint=tmp_path / "c.pt", callback=lambda *_: seen.append(1))
+        assert not seen
+        assert not list(tmp_path.iterdir())
 
     def test_a_finished_tuning_is_only_read(self, tmp_path):
         first = tune(meta_steps=4, checkpoint=tmp_path / "c.pt")

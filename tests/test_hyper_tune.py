@@ -90,6 +90,23 @@ class TestLoop:
         assert lines[0].startswith("tuning 1/3: loss")
         assert lines[-1].startswith("tuning 3/3: loss")
 
+    def test_a_state_that_begins_with_a_counter(self):
+        def step(state, hyper, batch):
+            return {
+                "count": state["count"] + 1,
+                "w": state["w"] - hyper["rate"] * (5 * state["w"] - 7 + hyper["decay"] * state["w"]),
+            }
+
+        start = {"count": torch.tensor(0), "w": torch.zeros(1, dtype=torch.float64)}
+        found = hyper.tune(
+            step, {"decay": hyper.Log(0.1), "rate": 0.1}, lambda state, hyper: (state["w"] - 1).square().sum(),
+            state=start, batches=[None], steps=3, meta_steps=2, method="bptt", progress=False,
+        )  # fmt: skip
+        assert {value.dtype for value in found.last.values()} == {torch.float64}
+        assert found.state["count"].item() == 3
+        with pytest.raises(TypeError, match="no floating-point tensor"):
+            tune(step=step, state={"count": torch.tensor(0)})
+
     def test_noise_is_in_the_history(self):
         x = torch.randn(30, 2, dtype=torch.float64)
         step = hyper.SGD(nn.Linear(2, 1).double(), lambda model, batch, hyper: (model(batch) - 1).square().mean())

@@ -40,7 +40,7 @@ class Adam(Optimiser):
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
         rate, beta1, beta2, decay = (self.setting(name, hyper) for name in self.settings)
         count = state["buffers"][COUNT] + 1
-        t = count.to(next(iter(parameters.values())).dtype)
+        t = count.to(torch.promote_types(next(iter(parameters.values())).dtype, torch.float32))  # 0.999 is 1 in bfloat16
         kept = 1 - rate * decay if self.decoupled else 1.0
         coupled = 0.0 if self.decoupled else decay
         values = (-rate / (1 - beta1**t), beta1, 1 - beta1, beta2, 1 - beta2, 1 / (1 - beta2**t), kept, coupled)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 
@@ -14,7 +15,8 @@ class Batches:
     """The batch of each step from `first` on.
 
     A function `batches(t)` gives the batch of step t; a list is cycled through; any other iterable (a DataLoader) is iterated,
-    and again from its start when it ends.
+    and again from its start when it ends. Generators of a loader's own are seeded from torch's random state at the start of a
+    stream, so that whoever sets that state (a seed, a checkpoint, a check that trains again) sets the order of the batches too.
 
     >>> stream = Batches(["a", "b", "c"], first=2).stream()
     >>> [next(stream) for _ in range(3)]
@@ -23,6 +25,8 @@ class Batches:
 
     source: Any
     first: int = 0
+    steps: int | None = None
+    """How many of them are for training, where that is known; implicit methods may read on."""
 
     @classmethod
     def of(cls, source: Any) -> Batches:
@@ -44,9 +48,9 @@ class Batches:
         return cls(source)
 
     @property
-    def constant(self) -> bool:
-        """Whether every step is known to see the same batch."""
-        return isinstance(self.source, Sequence) and len(cast("Sequence[Any]", self.source)) == 1
+    def distinct(self) -> int | None:
+        """After how many batches they repeat, where that is known: the length of a list."""
+        return len(cast("Sequence[Any]", self.source)) if isinstance(self.source, Sequence) else None
 
     def stream(self) -> Iterator[Any]:
         """The batches, without end."""
@@ -57,11 +61,11 @@ class Batches:
                 yield batches[t % len(batches)]
                 t += 1
         if callable(self.source):
-            function = cast("Callable[[int], Any]", self.source)
             t = self.first
             while True:
-                yield function(t)
+                yield self._made(t)
                 t += 1
+        _follow_torch(self.source)
         while True:  # a loader counts no steps: it starts afresh
             empty = True
             for batch in self.source:
@@ -69,3 +73,29 @@ class Batches:
                 yield batch
             if empty:
                 raise ValueError("batches gave no batch at all.")
+
+    def _made(self, t: int) -> Any:
+        """The batch that the function gives for step t."""
+        function = cast("Callable[[int], Any]", self.source)
+        try:
+            return function(t)
+        except Exception as error:
+            if self.steps is None or t < self.first + self.steps:
+                raise
+            raise ValueError(
+                f"batches({t}) failed ({type(error).__name__}: {error}). Training takes steps {self.first} to "
+                f"{self.first + self.steps - 1}, but last=Average(m), with m=8 the default, and last=Fresh(m) read on past its "
+                "end. Give last=Full(batch), last=Last(), or a function that cycles, such as lambda t: data[t % len(data)]."
+            ) from error
+
+
+def _follow_torch(loader: Any) -> None:
+    """Seed the generators of a loader and its samplers by draws from torch's own; a loader without any draws from that itself."""
+    parts: list[Any] = [loader]
+    for part in parts:  # grows: a loader has a batch sampler, which has a sampler
+        inside = (getattr(part, name, None) for name in ("sampler", "batch_sampler"))
+        parts += [found for found in inside if found is not None and not any(found is known for known in parts)]
+    generators = {id(g): g for part in parts if isinstance(g := getattr(part, "generator", None), torch.Generator)}
+    for generator in generators.values():
+        if generator is not torch.default_generator:
+            generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-VERSION = 1
+VERSION = 2
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -19,7 +21,7 @@ def save(path: Path, content: dict[str, Any]) -> None:
     unfinished = path.with_name(f".{path.name}.unfinished")  # always the same, so that a kill leaves one at most
     try:
         with unfinished.open("wb") as file:
-            torch.save({"version": VERSION, **content}, file)
+            torch.save({"version": VERSION, **portable(content)}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -53,7 +55,9 @@ def load(path: Path, signature: dict[str, Any]) -> dict[str, Any] | None:
     if changed:
         was = {key: content["signature"].get(key) for key in changed}
         now = {key: signature[key] for key in changed}
-        raise ValueError(f"{path} belongs to another tuning: {was} then, {now} now. Name another file, or restore the settings.")
+        raise ValueError(
+            f"{path} belongs to another tuning: {was!s:.500} then, {now!s:.500} now. Name another file, or restore the settings."
+        )
     return content
 
 
@@ -84,11 +88,28 @@ def _tuples(nested: Any) -> Any:
 
 
 def portable(content: Any) -> Any:
-    """An optimiser's state_dict with its tensors copied, so that going on does not change what is kept."""
+    """The same in plain dicts, lists, tuples, tensors and numbers, without classes that `load` would refuse."""
     if isinstance(content, Tensor):
-        return content.detach().clone()
+        return content.detach().as_subclass(Tensor)
     if isinstance(content, dict):
-        return {key: portable(item) for key, item in content.items()}
+        return {key: portable(item) for key, item in cast("dict[Any, Any]", content).items()}
     if isinstance(content, (list, tuple)):
-        return type(content)(portable(item) for item in content)
-    return content
+        items = [portable(item) for item in cast("Sequence[Any]", content)]
+        return items if isinstance(content, list) else tuple(items)
+    numpy: Any = sys.modules.get("numpy")
+    return content.item() if numpy is not None and isinstance(content, numpy.generic) else content
+
+
+def check_readable(content: dict[str, Any]) -> None:
+    """Refuse now what could be written but not read again. For each key of the content."""
+    for name, part in content.items():
+        file = io.BytesIO()
+        try:
+            torch.save(portable(part), file)
+            file.seek(0)
+            torch.load(file, weights_only=True)
+        except Exception as error:
+            raise TypeError(
+                f"the state of {name} cannot be kept in a checkpoint ({str(error).splitlines()[0]:.200}); take one whose "
+                "state_dict() is of tensors, numbers and strings, or tune without checkpoint."
+            ) from error

@@ -68,7 +68,7 @@ def _train(inner: Inner, seeds: list[Tensor]) -> tuple[State, list[Tensor], Slop
 
 def _towards(tangents: list[Tensor], end: Slope) -> Tensor:
     """∂L/∂h · Ṡ, a number a direction."""
-    return torch.stack([(s * g).flatten(1).sum(1) for s, g in zip(tangents, end.state, strict=True)]).sum(0)
+    return torch.stack([(s * g).reshape(len(s), -1).sum(1) for s, g in zip(tangents, end.state, strict=True)]).sum(0)
 
 
 def _unit_tangents(hyper: Hyper) -> list[Tensor]:
@@ -97,11 +97,15 @@ class _Push:
             return self._choose(moving, carried, tangents, seeds, batch)
         return (self._by_jvp if self.fast else self._by_transpose)(moving, carried, tangents, seeds, batch)
 
-    def _choose(self, *where: Any) -> Pushed:
-        """Both ways at the first step; torch.func is believed where it agrees."""
+    def _choose(
+        self, moving: list[Tensor], carried: list[Tensor], tangents: list[Tensor], seeds: list[Tensor], batch: Any
+    ) -> Pushed:
+        """Both ways at the first step, with random tangents of the state; torch.func is believed where it agrees."""
         before = torch.get_rng_state()
+        generator = torch.Generator().manual_seed(0)
+        drawn = [torch.randn(s.shape, generator=generator, dtype=torch.float64).to(s) for s in tangents]
+        where = (moving, carried, drawn, seeds, batch)
         reference = self._by_transpose(*where)
-        after = torch.get_rng_state()
         try:
             torch.set_rng_state(before)
             with warnings.catch_warnings():
@@ -110,8 +114,8 @@ class _Push:
             self.fast = all(_close(a, b) for a, b in zip((*found[0], *found[1]), (*reference[0], *reference[1]), strict=True))
         except (RuntimeError, NotImplementedError, ValueError, TypeError):  # torch.func cannot do this step; the other way can
             self.fast = False
-        torch.set_rng_state(after)
-        return reference
+        torch.set_rng_state(before)
+        return self(moving, carried, tangents, seeds, batch)
 
     def _by_jvp(
         self, moving: list[Tensor], carried: list[Tensor], tangents: list[Tensor], seeds: list[Tensor], batch: Any

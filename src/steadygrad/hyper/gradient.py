@@ -13,12 +13,13 @@ from torch import Tensor
 from steadygrad.api import SHORTHANDS, resolve_gradient
 from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
 from steadygrad.hyper.batches import Batches
+from steadygrad.hyper.derivative import broken, broken_at_first, following
 from steadygrad.hyper.estimate import Estimate
 from steadygrad.hyper.forward import Forward, forward
 from steadygrad.hyper.implicit import implicit
-from steadygrad.hyper.problem import Inner, NonfiniteError, Objective, Observe, Step, Trainer
+from steadygrad.hyper.problem import Inner, NonfiniteError, Objective, Observe, Step
 from steadygrad.hyper.samples import Average, Fresh, Full, Last, Samples
-from steadygrad.hyper.trust import agreement, broken, degenerate, disagrees, say, unfinished
+from steadygrad.hyper.trust import agreement, degenerate, disagrees, say, unfinished
 from steadygrad.hyper.unrolled import unrolled
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointSolution, OnFailure, SteadyStateError, check_on_failure
@@ -95,11 +96,12 @@ def hypergradient(
     `step` is `SGD(model, loss)`, `Adam(model, loss)` or any function `step(state, hyper, batch) -> state` (then with `state`, the
     start, and an objective of the state instead of the model). `batches` is a list, a function of the step number, or a
     DataLoader. `last` says on which data an implicit method takes the last step: `Full(batch)`, `Average(m)`, `Fresh(m)`; by
-    default the batch itself where all steps share it, else `Average(8)`. The objective is one number, or a generator of parts of
-    a sum, of which memory holds one. `first` is the number of the first step; `seed` fixes torch's random draws (dropout) during
-    the call. `observe(t, state)` sees every state on the way. `check=True` trains once more and compares the result with the
-    exact derivative along it (see `Hypergradient.agreement`), in about twice the time of BPTT. It also compares the derivative of
-    the step with differences; of a step of one's own that is done unless `check=False`.
+    default the batch itself where all steps share it, else `Average(8)`, of a list no more than it has. The objective is one
+    number, or a generator of parts of a sum, of which memory holds one. `first` is the number of the first step; `seed` fixes
+    torch's random draws (dropout, and the order of a DataLoader even if it has a generator of its own) during the call.
+    `observe(t, state)` sees every state on the way. `check=True` trains once more and compares the result with the exact
+    derivative along it (see `Hypergradient.agreement`), in about twice the time of BPTT. The derivative of
+    the step is compared with differences, once for every step, again with `check=True` and never with `check=False`.
 
     Reference: Liao et al. 2018, section 5.3; Maclaurin et al. 2015; Franceschi et al. 2017; Lorraine et al. 2020.
 
@@ -118,17 +120,18 @@ def hypergradient(
         raise SteadyStateError("a hypergradient was asked for under torch.inference_mode(), which forbids gradients; leave it.")
     resolved = resolve_method(method)
     source = Batches.of(batches)
-    inner = Inner.of(step, hyper, objective, replace(source, first=first), steps, state)
+    inner = Inner.of(step, hyper, objective, replace(source, first=first, steps=steps), steps, state)
     inner = replace(inner, observe=observe)
     chosen = _samples(resolved, last, source)
-    if check or (check is None and not isinstance(step, Trainer)):
-        say(broken(inner), on_failure)
+    if check is not False:
+        say(broken(inner) if check else broken_at_first(inner), on_failure)
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
         random = torch.get_rng_state()
         estimate = _estimate(inner, resolved, chosen, on_failure)
     found = _judged(inner, estimate, resolved, on_failure)
+    say(following(inner, found.state), on_failure)
     if check:
         found.agreement = agreement(inner, found.gradients, random)
         say(disagrees(found.agreement), on_failure)
@@ -153,13 +156,20 @@ def resolve_method(method: Method) -> Implicit | BPTT | TBPTT | Forward:
 
 
 def _samples(method: Implicit | BPTT | TBPTT | Forward, last: Samples | None, batches: Batches) -> Samples:
+    many = batches.distinct
     if last is None:
-        return Last() if batches.constant else Average(8)
+        return Last() if many == 1 else Average(8 if many is None else min(8, many))
     if not isinstance(last, (Last, Full, Average, Fresh)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"last must be Full(batch), Average(m), Fresh(m) or Last(); got {last!r:.60}.")
     if not isinstance(method, Implicit):
         raise ValueError(
             f"last={last!r} is for implicit methods; {method!r} differentiates the steps as they were and ignores it."
+        )
+    if isinstance(last, Average) and many is not None and last.count > many:
+        raise ValueError(
+            f"last=Average({last.count}) takes {last.count} batches, but batches is a list of {many}: some would count twice "
+            f"as if they were new. Take at most Average({many}), or last=Full(batch) with all data; or, if the model draws anew "
+            "each time (dropout), give a function that cycles: lambda t: data[t % len(data)]."
         )
     return last
 

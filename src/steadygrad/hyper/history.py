@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from steadygrad.state import State
@@ -33,13 +35,25 @@ class Entry:
     rejected: str = ""
     """Why the step was taken back; empty for a step that was kept."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "degenerate": list(self.degenerate)}
 
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Entry:
-        values: dict[str, Any] = {**content, "degenerate": tuple(content["degenerate"])}
-        return cls(**values)
+def pack(history: Sequence[Entry], values: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+    """A history for the disk. The hyperparameters go in as tensors: nested lists of many numbers take seconds to write."""
+    rest = [field.name for field in fields(Entry) if field.name != "hyper"]
+    return {
+        "entries": [{name: getattr(entry, name) for name in rest} for entry in history],
+        "hyper": {name: torch.stack([found[name] for found in values]) for name in values[0]},
+    }
+
+
+def unpack(packed: dict[str, Any]) -> tuple[list[Entry], list[dict[str, Tensor]]]:
+    """The history, and its hyperparameters as tensors."""
+    values = [{name: stacked[i] for name, stacked in packed["hyper"].items()} for i in range(len(packed["entries"]))]
+    return [Entry(hyper=plain(found), **entry) for entry, found in zip(packed["entries"], values, strict=True)], values
+
+
+def plain(values: dict[str, Tensor]) -> dict[str, Any]:
+    """As numbers or nested lists."""
+    return {name: value.tolist() for name, value in values.items()}
 
 
 @dataclass

@@ -81,7 +81,7 @@ class Linearised:
         last = inner.step if rest is None else rest
 
         def call(leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # knows nothing of self: a cycle would keep the graph
-            new, after[:] = split.part(last(split.join(leaves, carried), hyper, batch))
+            new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
             return tuple(new)
 
         self.update = Update(call, (), layout, probe=False)

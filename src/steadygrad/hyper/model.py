@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
+
+from steadygrad.hyper.norms import Differentiable, keeps_statistics, watched
 
 Named = dict[str, Tensor]
 
@@ -31,10 +33,13 @@ class Model:
         if not self.names:
             raise ValueError("the model has no parameter that needs a gradient, so there is nothing to train.")
         self._modes = {name: part.training for name, part in module.named_modules()}
-        self._norm_names = [name for name, part in module.named_modules() if _keeps_statistics(part)]
+        self._norm_names = [name for name, part in module.named_modules() if keeps_statistics(part)]
         buffers = dict(module.named_buffers())
         self._statistics = [f"{n}.{k}".lstrip(".") for n in self._norm_names for k in ("running_mean", "running_var")]
         self._buffers = [name for name in buffers if name not in self._statistics]
+        for name, part in module.named_modules():
+            if getattr(part, "max_norm", None) is not None and isinstance(part, (nn.Embedding, nn.EmbeddingBag)):
+                raise ValueError(f"{name or 'the model'} has max_norm, which rescales its weights in place; leave it out.")
         self._calling = _Calling(module)
         self._seen: tuple[list[Any], list[int]] = ([], [])
         self._look()
@@ -62,11 +67,11 @@ class Model:
     def train(self, function: Callable[[nn.Module], Tensor], parameters: Named, state: Named) -> tuple[Tensor, Named]:
         """function(module) in training mode, and the statistics and buffers after it."""
         self._look()
-        with self._mode(self._modes), disable_saved_tensors_hooks(_RECOMPUTED), ExitStack() as stack:
+        with self._mode(self._modes), self._normalising(), disable_saved_tensors_hooks(_RECOMPUTED), ExitStack() as stack:
             statistics = {name: state[name] for name in self._statistics}
             counters = {name: state[name].clone() for name in self._buffers}  # what the module writes in place
             for name, part in self._norms.items():
-                stack.enter_context(_watched(name, part, statistics, counters))
+                stack.enter_context(watched(name, part, statistics, counters))
             given = {**parameters, **{name: state[name] for name in self._statistics}, **counters}
             value = self._call(function, given)
             return value, {**statistics, **{name: given[name].detach() for name in self._buffers}}
@@ -74,10 +79,11 @@ class Model:
     def evaluate(self, function: Callable[[nn.Module], Any], parameters: Named, state: Named) -> Any:
         """function(module) in eval mode."""
         self._look()
-        with self._mode(None), ExitStack() as stack:
-            for part in self._norms.values():
-                stack.enter_context(_differentiable(part))
+        with self._mode(None), self._normalising():
             return self._call(function, {**parameters, **{name: buffer.clone() for name, buffer in state.items()}})
+
+    def _normalising(self) -> AbstractContextManager[Any]:
+        return Differentiable() if self._normalises else nullcontext()
 
     def _look(self) -> None:
         """Find parts and tied names, unless the module is as it was at the last call: looking for them takes longer."""
@@ -98,7 +104,25 @@ class Model:
         self._places = [(f"module.{name}", first[id(tensor)]) for name, tensor in own.items() if id(tensor) in first]
         self._norms = {name: named[name] for name in self._norm_names}
         self._parts = list(named.items())
+        self._normalises = any(isinstance(part, _NormBase) for part in named.values())
+        self._uncaptured = False
         self._seen = (there, ids)  # the objects themselves are kept, since another may get the id of one that is gone
+
+    def check_captured(self, loss: Tensor) -> None:
+        """Refuse, the first time, a loss that uses the module's parameters as they were outside the call, which do not train."""
+        if self._uncaptured:
+            return
+        own = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        nodes, seen = [loss.grad_fn], set[Any]()
+        while nodes:
+            node: Any = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if id(getattr(node, "variable", None)) in own:
+                raise ValueError(_CAPTURED.format(own[id(node.variable)]))
+            nodes += [following for following, _ in node.next_functions]
+        self._uncaptured = True
 
     def _check_names(self, parts: dict[str, nn.Module], tensors: Named) -> None:
         gone = [name for name in (*self.names, *self._statistics, *self._buffers) if name not in tensors]
@@ -129,6 +153,10 @@ class Model:
                 _set_mode(part, mode)
 
 
+_CAPTURED = (
+    "the loss uses {} as it was taken from the module before, and not as it is in training; take it from the model that is "
+    "passed to the loss."
+)
 _RECOMPUTED = (
     "the model uses saved tensor hooks, as torch.utils.checkpoint does to run it again during backward. By then it has its own "
     "parameters back in place of those of the training state, so the gradient would be wrong. Turn activation checkpointing off "
@@ -150,52 +178,3 @@ class _Calling(nn.Module):
 
     def forward(self, function: Callable[[nn.Module], Any]) -> Any:
         return function(self.module)
-
-
-def _keeps_statistics(part: nn.Module) -> bool:
-    known = isinstance(part, _BatchNorm) and not isinstance(part, nn.SyncBatchNorm)
-    return known and part.training and bool(part.track_running_stats) and part.running_mean is not None
-
-
-@contextmanager
-def _watched(name: str, part: nn.Module, statistics: Named, buffers: Named) -> Generator[None]:
-    """Let a BatchNorm part update its running statistics in `statistics`, with their derivative, and not in place."""
-    norm = cast("_BatchNorm", part)
-    keys = [f"{name}.{key}".lstrip(".") for key in ("running_mean", "running_var", "num_batches_tracked")]
-
-    def update(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x: Tensor = args[0] if args else kwargs["input"]
-        buffers[keys[2]].add_(1)
-        weight = norm.momentum if norm.momentum is not None else 1 / buffers[keys[2]].to(x.dtype)
-        dims = [d for d in range(x.dim()) if d != 1]
-        seen = (x.mean(dims), x.var(dims, correction=1))
-        for key, new in zip(keys, seen, strict=False):
-            statistics[key] = (1 - weight) * statistics[key] + weight * new
-
-    handle = norm.register_forward_pre_hook(update, with_kwargs=True)
-    norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        norm.track_running_stats = True
-        handle.remove()
-
-
-@contextmanager
-def _differentiable(part: nn.Module) -> Generator[None]:
-    """Let a BatchNorm part in eval mode pass gradients to its running statistics, which torch's own refuses."""
-    norm = cast("_BatchNorm", part)
-
-    def normalise(input: Tensor) -> Tensor:
-        shape = [1, -1] + [1] * (input.dim() - 2)
-        mean, var = cast("Tensor", norm.running_mean), cast("Tensor", norm.running_var)
-        scale = (var + norm.eps).rsqrt()
-        if not norm.affine:
-            return (input - mean.view(shape)) * scale.view(shape)
-        return (input - mean.view(shape)) * (norm.weight * scale).view(shape) + norm.bias.view(shape)
-
-    norm.forward = normalise
-    try:
-        yield
-    finally:
-        del norm.forward

@@ -18,7 +18,7 @@ def value_of(inner: Inner, state: State, hyper: Hyper, see: Callable[[Tensor], N
     """The objective at a state; `see` gets every part of it while the model has this state."""
 
     def whole(given: Any, values: Hyper) -> Tensor:
-        found = inner.objective(given, values)
+        found = inner.objective(given, dict(values))
         value: Tensor | None = None
         for part in found if isinstance(found, Iterator) else (found,):
             number = _number(part)
@@ -65,8 +65,11 @@ def slope(inner: Inner, state: State) -> Slope:
     with torch.enable_grad():
         value = value_of(inner, inner.split.join(leaves, carried), hyper, differentiate)
     inner.check_finite(state, value)
-    if all(grad is None for grad in grads):
-        raise SteadyStateError("the objective depends on neither the state nor the hyperparameters: is there a detach() in it?")
+    if all(grad is None for grad in grads[: len(leaves)]):
+        raise SteadyStateError(
+            "the objective does not depend on the trained state: is there a detach() or no_grad() in it, or does it use only "
+            "buffers?"
+        )
     state_grads = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=False)]
     return Slope(value, state_grads, dict(zip(hyper, grads[len(leaves) :], strict=True)))
 

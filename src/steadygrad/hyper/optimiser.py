@@ -140,9 +140,11 @@ class Optimiser(ABC):
             value, (shown, after) = loss(inputs)
             if not value.requires_grad:
                 raise ValueError("the training loss does not depend on the parameters: is there a detach() or no_grad() in it?")
+            self._model.check_captured(value)
             found = torch.autograd.grad(value, list(inputs.values()), create_graph=record, materialize_grads=True)
         _check_dense(inputs, found)
         self.last_loss[:] = [shown]
+        torch.clear_autocast_cache()  # under an autocast around the training it would keep the weights of every step
         if not record:
             return parameters, dict(zip(inputs, found, strict=True)), {n: tensor.detach() for n, tensor in after.items()}
         return inputs, dict(zip(inputs, found, strict=True)), after

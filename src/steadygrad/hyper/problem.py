@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
@@ -55,7 +56,10 @@ class Split:
         moves: list[bool] = []
         parts = state.items() if isinstance(state, dict) else [("", state)]
         for key, part in parts:
-            moves += [leaf.dtype.is_floating_point and key not in carried for leaf in leaves_of(part)]
+            leaves = leaves_of(part)
+            if key not in carried and any(leaf.is_complex() for leaf in leaves):
+                raise TypeError("the state has complex tensors, which are not supported; keep them as real ones (view_as_real).")
+            moves += [leaf.dtype.is_floating_point and key not in carried for leaf in leaves]
         if not any(moves):
             raise TypeError("the state has no floating-point tensor that training could move.")
         return cls(map_state(lambda _: None, state), tuple(moves))
@@ -70,6 +74,10 @@ class Split:
         a, b = iter(moving), iter(carried)
         leaves = iter([next(a) if moves else next(b) for moves in self.moves])
         return _fill(self.template, leaves)
+
+
+def _itself(leaf: Tensor) -> Tensor:
+    return leaf
 
 
 def alike(a: State, b: State) -> bool:
@@ -133,9 +141,15 @@ class Inner:
         start = split.join([leaf.detach().clone() for leaf in moving], [leaf.clone() for leaf in carried])  # it may work in place
         return cls(step, start, tensors(hyper, moving[0]), objective, batches, steps, split)
 
+    @cached_property
+    def trainer(self) -> bool:
+        """Whether the step is one that knows its model; asking a protocol takes as long as a small step."""
+        return isinstance(self.step, Trainer)
+
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
-        new = self.step(state, self.hyper if hyper is None else hyper, batch)
+        given = state if self.trainer else map_state(_itself, state)  # a step of one's own may put new tensors into its dicts
+        new = self.step(given, dict(self.hyper if hyper is None else hyper), batch)
         if not alike(new, state):
             raise TypeError(
                 f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."

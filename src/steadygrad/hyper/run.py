@@ -14,13 +14,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from steadygrad.hyper.bar import Bar
-from steadygrad.hyper.checkpoint import load, portable, prepare, random_states, restore_random_states, save
+from steadygrad.hyper.checkpoint import check_readable, load, prepare, random_states, restore_random_states, save
 from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.gradient import Hypergradient
-from steadygrad.hyper.history import Entry, Tuning
+from steadygrad.hyper.history import Entry, Tuning, pack, plain, unpack
 from steadygrad.hyper.problem import NonfiniteError
 from steadygrad.solution import OnFailure, report_failure
-from steadygrad.state import State
+from steadygrad.state import State, in_order, leaves_of, map_state, structure_of
 
 HALVINGS = 10
 """How often a step that leads to NaN is halved before the tuning gives up."""
@@ -50,7 +50,10 @@ class Run:
         self.patience = patience
         self.steps = steps
         self.done = 0
+        self.start = start
         self.history: list[Entry] = []
+        self.tried: list[dict[str, Tensor]] = []
+        """The hyperparameters of the history as tensors, where there is a file to write them to."""
         self.best: Best | None = None
         self.before: dict[str, Tensor] | None = None
         """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
@@ -72,8 +75,13 @@ class Run:
             "hyper": {name: constraint.signature(free) for name, constraint, free in self.parametrised.items()},
             "outer": f"{type(self.outer).__name__}({groups})",
             "schedule": type(self.schedule).__name__,
+            "state": structure_of(self.start),
+            "shapes": [list(leaf.shape) for leaf in leaves_of(self.start)],
         }
-        saved = None if self.path is None else load(self.path, self.signature)
+        if self.path is None:
+            return
+        check_readable(self._outer_states())
+        saved = load(self.path, self.signature)
         if saved is not None:
             self._resume(saved)
 
@@ -93,21 +101,23 @@ class Run:
             return
         self.parametrised.set_gradients(found.gradients)
         norm = self.parametrised.gradient_norm()
-        entry = _entry(self.done + 1, self.parametrised.values(), found, watched, norm)
+        values = self.parametrised.values()
+        entry = _entry(self.done + 1, values, found, watched, norm)
         if not (math.isfinite(norm) and math.isfinite(watched)):
             self._reject(f"the gradient norm is {norm} and the validation loss {watched}", bar, on_failure)
             return
-        self._keep(entry, found, watched)
+        self._keep(entry, values, found)
         if callback is not None:
             callback(entry, found)
         bar.step(entry, self.best.loss if self.best else math.nan)
 
-    def _keep(self, entry: Entry, found: Hypergradient, watched: float) -> None:
+    def _keep(self, entry: Entry, values: dict[str, Tensor], found: Hypergradient) -> None:
+        watched = entry.validation
         self.done += 1
         self.halvings = 0
-        self.history.append(entry)
+        self._record(entry, values)
         if self.best is None or watched < self.best.loss:
-            self.best = Best(watched, self.done, self.parametrised.values(), found.state)
+            self.best = Best(watched, self.done, values, found.state)
         self.before = self.parametrised.snapshot()
         self.outer.step()
         if isinstance(self.schedule, ReduceLROnPlateau):
@@ -116,7 +126,14 @@ class Run:
             self.schedule.step()
         if self.continued:
             self.state = found.state
+        if self.done == 1 and self.path is not None:  # some optimisers have a state from their first step on only
+            check_readable(self._outer_states())
         self._save()
+
+    def _record(self, entry: Entry, values: dict[str, Tensor]) -> None:
+        self.history.append(entry)
+        if self.path is not None:
+            self.tried.append({name: value.cpu() for name, value in values.items()})
 
     def _reject(self, reason: str, bar: Bar, on_failure: OnFailure) -> None:
         """Go half the way back to the last good hyperparameters."""
@@ -125,9 +142,8 @@ class Run:
         self.halvings += 1
         if self.halvings > HALVINGS:
             raise NonfiniteError(f"a step of the outer optimiser was halved {HALVINGS} times and still: {reason}")
-        values = {name: value.tolist() for name, value in self.parametrised.values().items()}
-        nan = math.nan
-        self.history.append(Entry(self.done + 1, values, nan, nan, nan, rejected=reason))
+        values, nan = self.parametrised.values(), math.nan
+        self._record(Entry(self.done + 1, plain(values), nan, nan, nan, rejected=reason), values)
         tried = self.parametrised.snapshot()
         self.parametrised.restore({name: torch.lerp(tried[name], good, 0.5) for name, good in self.before.items()})
         said: OnFailure = "ignore" if on_failure == "ignore" else "warn"  # it is dealt with, so nothing to raise
@@ -147,14 +163,24 @@ class Run:
                 "halvings": self.halvings,
                 "free": self.parametrised.snapshot(),
                 "before": self.before,
-                "outer": portable(self.outer.state_dict()),
-                "schedule": None if self.schedule is None else portable(self.schedule.state_dict()),
-                "history": [entry.to_dict() for entry in self.history],
-                "best": {"loss": best.loss, "meta_step": best.meta_step, "hyper": best.hyper, "state": best.state},
-                "state": self.state,
+                **self._outer_states(),
+                "history": pack(self.history, self.tried),
+                "best": {"loss": best.loss, "meta_step": best.meta_step, "hyper": best.hyper, "state": self._leaves(best.state)},
+                "state": self._leaves(self.state),
                 "random": random_states(),
             },
         )
+
+    def _outer_states(self) -> dict[str, Any]:
+        return {"outer": self.outer.state_dict(), "schedule": None if self.schedule is None else self.schedule.state_dict()}
+
+    def _leaves(self, state: State) -> list[Tensor]:
+        """The tensors without their nesting, which may be of classes (a namedtuple) that a file without code cannot name."""
+        return in_order(map_state(lambda _: None, self.start), state)
+
+    def _nested(self, leaves: list[Tensor]) -> State:
+        rest = iter(leaves)
+        return map_state(lambda _: next(rest), self.start)
 
     def _resume(self, saved: dict[str, Any]) -> None:
         self.done, self.halvings, self.before = saved["done"], saved["halvings"], saved["before"]
@@ -162,9 +188,9 @@ class Run:
         self.outer.load_state_dict(saved["outer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(saved["schedule"])
-        self.history = [Entry.of(entry) for entry in saved["history"]]
-        self.best = Best(**saved["best"])
-        self.state = saved["state"]
+        self.history, self.tried = unpack(saved["history"])
+        self.best = Best(**{**saved["best"], "state": self._nested(saved["best"]["state"])})
+        self.state = self._nested(saved["state"])
         restore_random_states(saved["random"])
 
     def result(self) -> Tuning:
@@ -205,7 +231,7 @@ def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watc
         noise = math.sqrt(sum(float(v.sum()) for v in found.variance.values())) / size if size else None
     return Entry(
         meta_step=meta_step,
-        hyper={name: value.tolist() for name, value in values.items()},
+        hyper=plain(values),
         loss=found.loss,
         validation=watched,
         gradient_norm=norm,

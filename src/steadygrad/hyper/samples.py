@@ -31,7 +31,7 @@ class Average(Method):
     """The mean of the hypergradients of `count` mini-batches, each with its own adjoint solve; with its variance.
 
     What the text of Liao et al. 2018 says. The mean of (I−J)⁻¹ is not the inverse of the mean, so a bias of the order of the
-    variance of J stays however large the count is; `Full` and `Fresh` have none.
+    variance of J stays however large the count is; `Full` and `Fresh` have none. Of a list no more than it has.
     """
 
     count: int = 8

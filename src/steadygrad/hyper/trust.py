@@ -9,15 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from steadygrad.diagnose.checks import Dependence, compare_derivative
+from steadygrad.diagnose.checks import Dependence
 from steadygrad.hyper.forward import derivative_along
-from steadygrad.hyper.implicit import Linearised
-from steadygrad.hyper.optimiser import Descent, Optimiser
-from steadygrad.hyper.problem import Inner, Trainer
-from steadygrad.jacobian import Jacobian
+from steadygrad.hyper.problem import Inner
 from steadygrad.solution import OnFailure, magnitude, report_failure
-from steadygrad.state import map_state
-from steadygrad.update import Update
 
 UNFINISHED = 0.01
 """Part of the objective that training may still change before an implicit method says so. On networks for MNIST, hypergradients
@@ -73,48 +68,6 @@ def agreement(inner: Inner, gradients: Mapping[str, Tensor], random: Tensor) -> 
     with torch.random.fork_rng():
         torch.set_rng_state(random)
         return derivative_along(replace(inner, observe=None), unit) / math.sqrt(size)
-
-
-def broken(inner: Inner) -> str | None:
-    """Words for a step whose derivative, as autograd sees it, is not that of the step; None if it is.
-
-    (J − I)v against central differences of F(h) − h at the start of training, where a gradient taken without its graph shows
-    even if the learning rate is small. Of the optimisers here only the gradient of the loss is in question, so plain descent
-    stands for them. Eighteen calls of F.
-    """
-    if isinstance(inner.step, Optimiser):
-        descent = Descent(inner.step.model, inner.step.loss, rate=1.0)
-        inner = Inner.of(descent, inner.hyper, inner.objective, inner.batches, 1, None)
-    with torch.random.fork_rng():
-        batch, start = next(inner.batches.stream()), map_state(Tensor.clone, inner.state)  # a step may work in place
-        with torch.no_grad():
-            inner.advance(start, batch)  # refuses another structure
-        last = Linearised(inner, start, batch)
-        function = last.update.function
-
-        def moved(leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple(new - leaf for new, leaf in zip(function(leaves), leaves, strict=True))
-
-        update = Update(moved, (), last.update.layout, probe=False)
-        update(last.h)  # from here on random draws are the same in every call
-        found = compare_derivative(update, Jacobian(update, last.h), last.h, torch.Generator().manual_seed(0))
-    if not found.wrong:
-        return None
-    where = _IN_A_MODEL if isinstance(inner.step, Trainer) else _IN_A_STEP
-    return (
-        f"the derivative of a training step, as autograd has it, differs from what the step does by {found.mismatch:.0%}, so the "
-        f"hypergradient is wrong. {where}"
-    )
-
-
-_IN_A_STEP = (
-    "Something in your step is hidden from autograd. With torch.autograd.grad inside, pass create_graph=torch.is_grad_enabled(); "
-    "look for detach(), torch.no_grad(), .data, .item() and numpy."
-)
-_IN_A_MODEL = (
-    "Something in the model or its loss has no right second derivative (torch's weight_norm), or keeps a buffer that follows the "
-    "weights without a derivative (spectral_norm); write that part in plain operations, or leave it out of training."
-)
 
 
 def disagrees(found: float | None) -> str | None:

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from steadygrad.hyper.bar import Bar
 from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.constraints import Parametrised
+from steadygrad.hyper.derivative import broken_at_first
 from steadygrad.hyper.gradient import Hypergradient, Method, hypergradient, resolve_method
 from steadygrad.hyper.history import Entry, Tuning
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.problem import Inner, Objective, Step, Trainer
 from steadygrad.hyper.run import Outer, Run
 from steadygrad.hyper.samples import Samples
-from steadygrad.hyper.trust import broken, say
+from steadygrad.hyper.trust import say
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, check_on_failure
 from steadygrad.state import State, leaves_of
@@ -85,7 +87,7 @@ def tune(
     resolved = resolve_method(method)
     start = _start(step, state)
     run = Run(
-        parametrised=Parametrised(hyper, leaves_of(start)[0]),
+        parametrised=Parametrised(hyper, _floating(start)),
         start=start,
         path=None if checkpoint is None else Path(checkpoint),
         continued=continued,
@@ -110,7 +112,7 @@ def tune(
 
     if not run.history:
         first = Inner.of(step, run.parametrised.values(), objective, Batches.of(batches), steps, run.state)
-        say(broken(first), on_failure)
+        say(broken_at_first(first), on_failure)
     with Bar(meta_steps, run.done, progress) as bar:
         while run.done < meta_steps and not run.stopped:
             run.meta_step(attempt, bar, callback, on_failure)
@@ -123,3 +125,11 @@ def _start(step: Step, state: State | None) -> State:
     if not isinstance(step, Trainer):
         raise TypeError("a step of your own needs state=..., the state that training starts from.")
     return step.initial()
+
+
+def _floating(state: State) -> Tensor:
+    """The first tensor that training can move: plain numbers get its dtype."""
+    found = next((leaf for leaf in leaves_of(state) if leaf.dtype.is_floating_point), None)
+    if found is None:
+        raise TypeError("the state has no floating-point tensor that training could move.")
+    return found

@@ -112,7 +112,7 @@ class Problem:
             case "full":
                 return hyper.Full(self.digits.train)
             case "average":
-                return hyper.Average(AVERAGED)
+                return hyper.Average(min(AVERAGED, len(self.batches)))
             case "fresh":
                 return hyper.Fresh(AVERAGED)
             case "step":
