@@ -193,6 +193,18 @@ class TestHiddenFromAutograd:
                 step, {"rate": 0.02}, lambda s, h: s["w"].sum(), batches=[None], steps=9, state=state, method="bptt"
             )
 
+    def test_looking_reads_no_batch_beyond_training(self):
+        """A step that does not move at all is looked at on the batches that training has."""
+        given = [torch.ones(2), torch.zeros(2)]
+
+        def step(state, hyper, batch):
+            return {"w": state["w"] + 0 * hyper["c"] * batch}
+
+        hyper.hypergradient(
+            step, {"c": 0.5}, lambda s, h: s["w"].sum(), batches=lambda t: given[t], steps=2, state={"w": torch.ones(2)},
+            method="bptt", on_failure="ignore",
+        )  # fmt: skip
+
 
 def small_net_of(seed):
     torch.manual_seed(seed)

@@ -80,16 +80,15 @@ def _compared(inner: Inner, state: State, batch: Any, by_state: bool) -> Derivat
 
 def _first_move(inner: Inner) -> tuple[State, Any]:
     """The first state from which a step moves, and its batch: at a rate that warms up from zero no derivative shows."""
-    stream = inner.batches.stream()
-    state, batch = map_state(Tensor.clone, inner.state), next(stream)  # a step may work in place
+    stream, state = inner.batches.stream(), map_state(Tensor.clone, inner.state)  # a step may work in place
+    batch: Any = None
     for _ in range(min(WARM_UP, inner.steps)):
-        before = map_state(Tensor.clone, state)
+        before, batch = map_state(Tensor.clone, state), next(stream)
         with torch.no_grad():
-            new = inner.advance(state, batch)
-        leaves, images = (inner.split.part(at)[0] for at in (before, new))
+            state = inner.advance(state, batch)
+        leaves, images = (inner.split.part(at)[0] for at in (before, state))
         if not all(torch.equal(leaf, image) for leaf, image in zip(leaves, images, strict=True)):
             return before, batch
-        state, batch = new, next(stream)
     return map_state(Tensor.clone, inner.state), batch
 
 

@@ -12,9 +12,7 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
-from steadygrad.hyper.norms import Differentiable, keeps_statistics, watched
-
-Named = dict[str, Tensor]
+from steadygrad.hyper.norms import Differentiable, Named, keeps_statistics, watched
 
 
 class Model:

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 Named = dict[str, Tensor]
+"""Tensors of a module by name."""
 
 
 def keeps_statistics(part: nn.Module) -> bool:
