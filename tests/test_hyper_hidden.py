@@ -164,6 +164,15 @@ class TestHiddenFromAutograd:
         )
         torch.testing.assert_close(few, many)
 
+    @pytest.mark.parametrize("decay", [0.5, 1e-4, 1e-7])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_rounding_is_no_fault(self, dtype, decay):
+        for seed in range(10):
+            torch.manual_seed(seed)
+            x, y = torch.randn(10, 1, dtype=dtype), torch.randn(10, 1, dtype=dtype)
+            step = hyper.SGD(nn.Linear(1, 1, bias=False).to(dtype), squared, rate=0.1)
+            hyper.hypergradient(step, {"decay": decay}, on(x, y), batches=[(x, y)], steps=2, method="bptt")  # would warn
+
     def test_it_is_looked_for_once_a_step(self):
         calls = []
 

@@ -100,8 +100,8 @@ def hypergradient(
     number, or a generator of parts of a sum, of which memory holds one. `first` is the number of the first step; `seed` fixes
     torch's random draws (dropout, and the order of a DataLoader even if it has a generator of its own) during the call.
     `observe(t, state)` sees every state on the way. `check=True` trains once more and compares the result with the exact
-    derivative along it (see `Hypergradient.agreement`), in about twice the time of BPTT. The derivative of
-    the step is compared with differences, once for every step, again with `check=True` and never with `check=False`.
+    derivative along it (see `Hypergradient.agreement`), in about twice the time of BPTT. The derivative of the step is compared
+    with differences, once for every step, again with `check=True` and never with `check=False`.
 
     Reference: Liao et al. 2018, section 5.3; Maclaurin et al. 2015; Franceschi et al. 2017; Lorraine et al. 2020.
 
