@@ -80,7 +80,7 @@ def test_error_estimate_of_damped_rbp(damping):
     b = torch.randn(1, 20, dtype=torch.float64)
     solved = Recurrence(sg.Picard(5000, 1e-5, damping=damping)).solve(DenseMap(J), b)
     error = relative(solved.z, adjoint_of(J, b))
-    assert error / 10 < solved.error.values()[0] < 10 * error
+    assert error / 10 < solved.error[0] < 10 * error
 
 
 def test_error_estimate_of_a_cyclic_shift():
@@ -90,7 +90,7 @@ def test_error_estimate_of_a_cyclic_shift():
     for solver in (sg.Neumann(steps=100), sg.Neumann(rtol=1e-3, max_steps=2000)):
         solved = solver.solve(DenseMap(J), b)
         error = relative(solved.z, adjoint_of(J, b))
-        assert error / 10 < solved.error.values()[0] < 10 * error
+        assert error / 10 < solved.error[0] < 10 * error
 
 
 def test_error_estimate_of_the_best_iterate_of_a_failed_solve():
@@ -99,7 +99,7 @@ def test_error_estimate_of_the_best_iterate_of_a_failed_solve():
     for steps in (10, 11, 15, 16):
         solved = sg.Neumann(max_steps=steps).solve(DenseMap(J), b)
         error = relative(solved.z, adjoint_of(J, b))
-        assert error / 10 < solved.error.values()[0] < 10 * error
+        assert error / 10 < solved.error[0] < 10 * error
 
 
 def test_cg_count_beyond_exact_convergence():

@@ -7,7 +7,8 @@ import torch
 
 import steadygrad as sg
 from problems import FAMILIES, RADII, DenseMap, adjoint_of, matrix, relative, true_residual
-from steadygrad.linear import Recurrence, error
+from steadygrad.iteration import error
+from steadygrad.linear import Recurrence
 
 TIGHT = [
     sg.Neumann(max_steps=5000),
@@ -65,7 +66,7 @@ def test_error_estimate_is_within_ten(solver, family, radius):
         error = relative(solved.z, adjoint_of(J, b))
         assert solved.residual[0] == pytest.approx(true_residual(J, solved.z, b), rel=1e-6, abs=1e-14)
         if error > 1e-13:
-            assert error / 10 < solved.error.values()[0] < error * 10
+            assert error / 10 < solved.error[0] < error * 10
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -75,7 +76,7 @@ def test_error_estimate_of_a_random_start(seed):
     for steps in (3, 10, 40):
         solved = Recurrence(sg.Picard(max_steps=steps, rtol=0)).solve(DenseMap(J), b, 30 * z)
         error = relative(solved.z, adjoint_of(J, b))
-        assert error / 10 < solved.error.values()[0] < error * 10
+        assert error / 10 < solved.error[0] < error * 10
 
 
 @pytest.mark.parametrize("solver", [*TIGHT, *COARSE], ids=repr)
@@ -83,7 +84,7 @@ def test_zero_right_side_gives_zero(solver):
     solved = solver.solve(DenseMap(matrix("random", 0.9)), torch.zeros(1, 20, dtype=torch.float64))
     assert solved.z.count_nonzero() == 0
     assert solved.residual == [0.0]
-    assert solved.error.values() == [0.0]
+    assert solved.error == [0.0]
     assert solved.status == [sg.Status.CONVERGED]
 
 
@@ -225,17 +226,24 @@ def test_auto_is_nearly_the_best_in_hindsight(family, radius, size):
         solved = solver.solve(operator, rhs(size))
         return operator.products if solved.status == [sg.Status.CONVERGED] else math.inf
 
-    assert products(sg.Auto(max_steps=2000)) <= 1.3 * min(products(solver) for solver in SINGLE)
+    assert products(sg.Auto(max_steps=2000, dear=True)) <= 1.3 * min(products(solver) for solver in SINGLE)
+    # Where F is cheap a Krylov step costs some three products' time, and the first terms tell which way to go.
+    assert products(sg.Auto(max_steps=2000)) <= 3 * min(products(solver) for solver in SINGLE) + 10
 
 
-def test_auto_uses_what_the_series_computed():
-    """Changing from the series to GMRES costs no product: as many as GMRES alone."""
+def test_auto_keeps_what_the_series_computed():
+    """GMRES goes on from the sum of the terms: hardly more products than GMRES alone."""
     counts = []
     for solver in (sg.Auto(), sg.GMRES()):
         operator = DenseMap(matrix("random", 0.9))
         solver.solve(operator, rhs())
         counts.append(operator.products)
-    assert counts[0] == counts[1]
+    assert counts[0] <= counts[1] + 5
+
+
+def test_auto_is_deterministic():
+    J, b = matrix("random", 0.97, size=60).float(), rhs(60).float()
+    assert len({sg.Auto().solve(DenseMap(J), b).z.numpy().tobytes() for _ in range(5)}) == 1
 
 
 def test_lsqr_is_cg_on_the_normal_equations():

@@ -11,7 +11,7 @@ from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.module import Equilibrium
-from steadygrad.roots import Minimise, Newton
+from steadygrad.roots import Minimise, Newton, NewtonCG
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
 
 __version__ = "0.1.0"
@@ -36,6 +36,7 @@ __all__ = [
     "Minimise",
     "Neumann",
     "Newton",
+    "NewtonCG",
     "NormalCG",
     "Phantom",
     "Picard",

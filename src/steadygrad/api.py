@@ -110,11 +110,12 @@ def steady_state(
     solved = method.solve(problem)
     solution = Solution(
         value=layout.nest(solved.leaves),
-        steps=solved.outcome.steps,
-        residuals=solved.outcome.residuals,
-        problems=Problems(tuple(solved.outcome.status), tuple(layout.batch)),
+        steps=solved.ended.steps,
+        residuals=solved.ended.residuals,
+        problems=Problems(tuple(solved.ended.status), tuple(layout.batch)),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
+        error_estimate=float(solved.ended.distance.max()),
     )
     _report(solution, problem)
     return solution
@@ -163,7 +164,7 @@ def _refuse_transforms() -> None:
 
 def _report(solution: Solution, problem: Problem) -> None:
     statuses = solution.problems.statuses
-    if solution.steps == 1 and problem.on_failure != "ignore" and all(status is Status.NONFINITE for status in statuses):
+    if solution.steps <= 1 and problem.on_failure != "ignore" and all(status is Status.NONFINITE for status in statuses):
         raise SteadyStateError(
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
             f"h0 is {'finite' if problem.start.isfinite().all() else 'not finite'}."
@@ -172,6 +173,7 @@ def _report(solution: Solution, problem: Problem) -> None:
     if solution.status is not Status.CONVERGED and not asked_for:
         report_failure(
             f"{solution.problems.failed}the search for the steady state by {problem.forward!r} ended {solution.status.name}: "
-            f"relative residual {magnitude(solution.residuals[-1][1])}. {solution.advice}",
+            f"relative residual {magnitude(solution.residuals[-1][1])}, estimated distance from the steady state "
+            f"{magnitude(solution.error_estimate)}. {solution.advice}",
             problem.on_failure,
         )

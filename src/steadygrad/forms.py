@@ -10,8 +10,7 @@ from torch import Tensor
 from steadygrad.api import steady_state
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
-from steadygrad.linear import MINRES
-from steadygrad.roots import EnergyStep, Minimise, Newton, RootStep
+from steadygrad.roots import EnergyStep, Minimise, Newton, NewtonCG, RootStep
 from steadygrad.solution import OnFailure, Solution
 from steadygrad.state import State
 
@@ -58,8 +57,8 @@ def minimum(
 ) -> Solution:
     """Find a minimum of energy(h, *args) and give it a gradient: dh*/dw = −(∇²E)⁻¹ ∂∇E/∂w.
 
-    By default `Minimise()`, L-BFGS and a last Newton step; for batches `Newton()`, which treats each problem by itself but
-    goes to the nearest stationary point, be it a minimum or not.
+    By default `Minimise()`, L-BFGS and a last Newton step; for batches `NewtonCG()`, which treats each problem by itself. Both
+    lower the energy in every step and leave saddles and maxima along a direction of negative curvature.
 
     A stationary point is a steady state of h − ∇E(h), whose I − J is the Hessian: symmetric, hence solved by MINRES, or by CG
     (`gradient="cg"`) where it is positive definite. The energy returns one number, or one for each problem of a batch.
@@ -71,7 +70,7 @@ def minimum(
     >>> [round(v, 4) for v in x.grad.tolist()]
     [1.0, 1.0]
     """
-    search = forward or (Newton(linear=MINRES()) if batch_dims else Minimise())
+    search = forward or (NewtonCG() if batch_dims else Minimise())
     return steady_state(
         EnergyStep(energy), h0, *args,
         forward=search, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,

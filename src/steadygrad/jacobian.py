@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout
-from steadygrad.update import REENTRANT, Update
+from steadygrad.update import REENTRANT, Update, agree
 
 
 class Linear(Protocol):
@@ -33,8 +33,11 @@ class Jacobian:
     """
 
     def __init__(self, update: Update, h: Tensor) -> None:
+        self.update = update
+        self.h = h.detach()
         self.layout: Layout = update.layout
         self.products = 0
+        self._whole = self
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(drop_grad)
@@ -55,11 +58,32 @@ class Jacobian:
         self.saved = Saved()  # torch.func inside F knows no such hooks: let the graph keep its own
         return update.linearise(self.inputs)
 
+    @property
+    def precision(self) -> torch.dtype:
+        """The dtype in which F computes."""
+        return self.update.precision
+
+    def moved(self) -> Tensor:
+        """F(h) − h, where F was linearised."""
+        return self.layout.flatten([output.detach() for output in self.outputs]) - self.h
+
+    def part(self, rows: Tensor) -> Jacobian | None:
+        """J of some of the problems, linearised for them alone; None where F is not what it was when all were.
+
+        F may close over something that has changed since, or couple the problems: then only the graph of all is right.
+        """
+        if not self.update.divisible or self.update.coupled:
+            return None
+        part = Jacobian(self.update.of_rows(rows), self.h[rows])
+        part._whole = self._whole
+        images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.moved()]
+        return part if agree(images[1], images[0]) else None
+
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
-        self.products += 1
-        if len(self.inputs) == 1:
-            (grad,) = self._grad(self.outputs, self.inputs, v.view(self.layout.shapes[0]))
+        self._whole.products += 1
+        if len(self.inputs) == 1 and v.dtype is self.layout.dtype:
+            (grad,) = self._grad(self.outputs, self.inputs, [v.view(self.layout.shapes[0])])
             self.structurally_zero = grad is None
             return torch.zeros_like(v) if grad is None else grad.reshape(v.shape)
         cotangents = self.layout.split(v)
@@ -69,7 +93,7 @@ class Jacobian:
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
-        self.products += 1
+        self._whole.products += 1
         if self._transposed is None:
             self._transposed = self._transpose()
         probes, pulled = self._transposed
@@ -89,7 +113,7 @@ class Jacobian:
         """J as matrices (problems, size, size): one product a column, for reference and small states."""
         rows = self.layout.problems
         size = sum(self.layout.sizes)
-        unit = torch.eye(size, dtype=self.layout.dtype, device=self.layout.device)
+        unit = torch.eye(size, dtype=self.layout.flat_dtype, device=self.layout.device)
         return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
 
     def _transpose(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -99,10 +123,13 @@ class Jacobian:
         return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
 
     def _grad(
-        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor] | Tensor, create_graph: bool = False
-    ) -> list[Tensor | None]:
+        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor], create_graph: bool = False
+    ) -> Sequence[Tensor | None]:
         try:
-            return list(torch.autograd.grad(outputs, inputs, v, retain_graph=True, create_graph=create_graph, allow_unused=True))
+            # What torch.autograd.grad calls after its own checks, which take a third of a small product's time.
+            return _engine_run_backward(
+                outputs, v, True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+            )
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 
@@ -194,3 +221,11 @@ class _Transposed:
 
     def dense(self) -> Tensor:
         return self._of.dense().mT
+
+    @property
+    def precision(self) -> torch.dtype | None:
+        return getattr(self._of, "precision", None)
+
+    def part(self, rows: Tensor) -> Any:
+        part: Any = getattr(self._of, "part", lambda _: None)(rows)
+        return None if part is None else _Transposed(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -26,3 +27,11 @@ def check_count(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}; got {value}.")
+
+
+def check_number(name: str, value: object) -> None:
+    """Refuse what is no finite real number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number; got {value!r}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite; got {value}.")

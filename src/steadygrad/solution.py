@@ -8,12 +8,12 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-OnFailure = Literal["raise", "warn", "ignore"]
+OnFailure = Literal["raise", "warn", "ignore", "fallback"]
 
 
 class SteadyStateWarning(UserWarning):
@@ -107,19 +107,13 @@ class Problems:
 _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_STEPS, Status.CONVERGED]
 
 
-class Errors(Protocol):
-    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
-
-    def values(self) -> list[float]: ...
-
-
 @dataclass(frozen=True)
 class AdjointSolution:
     """The certificate of one adjoint solve (I − Jᵀ) z = b.
 
-    `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖, with a product of its own; `error_estimate` estimates ‖z − z*‖ / ‖z*‖.
-    Both speak of the J that autograd sees at the state it was given: they do not show that the state is steady, nor that
-    F has no detached path.
+    `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖; `error_estimate` estimates ‖z − z*‖ / ‖z*‖; `remaining` is zᵀ(F(h) − h), by how
+    much the loss would still change, to first order, on the way to the steady state. All speak of the J that autograd sees:
+    they do not show that F has no detached path.
     """
 
     status: Status
@@ -130,14 +124,12 @@ class AdjointSolution:
     """The largest of all problems."""
     solver: str
     """The solver, as code that pastes back."""
-    errors: Errors = field(repr=False, compare=False)
+    error_estimate: float
+    """The largest of all problems."""
+    remaining: float
+    """Of all problems together: the change of the loss that is still to come, to first order."""
     problems: Problems = field(repr=False)
     """How each problem ended."""
-
-    @property
-    def error_estimate(self) -> float:
-        """The largest estimate of all problems, worked out when asked for."""
-        return max(self.errors.values())
 
     @property
     def converged(self) -> bool | Tensor:
@@ -174,6 +166,8 @@ class Solution:
     iterates: dict[int, Any] = field(default_factory=dict[int, Any], repr=False)
     """The states asked for by `iterates=`, by step."""
     record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
+    error_estimate: float = math.nan
+    """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
 
     @property
     def status(self) -> Status:
@@ -200,7 +194,7 @@ class Solution:
 
 def check_on_failure(on_failure: str) -> None:
     if on_failure not in get_args(OnFailure):
-        raise ValueError(f'on_failure must be "raise", "warn" or "ignore"; got {on_failure!r}.')
+        raise ValueError(f'on_failure must be "raise", "warn", "ignore" or "fallback"; got {on_failure!r}.')
 
 
 def magnitude(value: float) -> str:
@@ -212,7 +206,7 @@ def report_failure(message: str, on_failure: OnFailure) -> None:
     """Raise, warn at the user's own line, or say nothing."""
     if on_failure == "raise":
         raise SteadyStateError(message)
-    if on_failure == "warn":
+    if on_failure in ("warn", "fallback"):
         warnings.warn(message, SteadyStateWarning, stacklevel=_level_of_the_user())
 
 

@@ -50,6 +50,9 @@ def structure_of(state: State) -> str:
     return type(state).__name__
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a state lies in a matrix of `problems` rows and `size` columns.
@@ -92,14 +95,23 @@ class Layout:
     def problems(self) -> int:
         return self.batch.numel()
 
+    @property
+    def flat_dtype(self) -> torch.dtype:
+        """The dtype of the matrix: solvers compute in float32 where the state has half precision."""
+        return torch.float32 if self.dtype in HALF else self.dtype
+
     def flatten(self, leaves: Sequence[Tensor]) -> Tensor:
         """The leaves as one matrix, a row a problem."""
+        if self.dtype in HALF:
+            leaves = [leaf.float() for leaf in leaves]
         if len(leaves) == 1:
             return leaves[0].reshape(self.problems, -1)
         return torch.cat([leaf.reshape(self.problems, -1) for leaf in leaves], dim=1)
 
     def split(self, flat: Tensor) -> list[Tensor]:
-        """The leaves of a matrix: views of it."""
+        """The leaves of a matrix: views of it, or copies in half precision."""
+        if self.dtype in HALF:
+            flat = flat.to(self.dtype)
         if len(self.sizes) == 1:
             return [flat.view(self.shapes[0])]
         parts: list[Tensor] = []

@@ -13,14 +13,6 @@ from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout
 
 
-def update_behind(call: Callable[[Tensor], Tensor]) -> Update:
-    """The update that a solver's map stands for at present, for solvers that need more of it than its values."""
-    present = getattr(call, "update", call)
-    if not isinstance(present, Update):
-        raise TypeError(f"this solver needs the derivatives of F and cannot work on {call!r}; use it as a forward solver.")
-    return present
-
-
 class Update:
     """The update of one solve: `update(flat)` is F on the flat form of the state.
 
@@ -33,6 +25,9 @@ class Update:
         self.args = args
         self.layout = layout
         self.requires_grad = False
+        self.coupled = False
+        """Whether F was seen to give a problem another image when others were left out."""
+        self._whole = self
         self._probe = probe
         self._generator: Generator | None = None
         _check_args(args, layout)
@@ -43,10 +38,28 @@ class Update:
         drawn = self._generator is not None and self._generator.random
         return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not drawn
 
-    def of_rows(self, rows: list[int]) -> Update:
+    @property
+    def precision(self) -> torch.dtype:
+        """The dtype in which F computes."""
+        return self.layout.dtype
+
+    def part(self, rows: Tensor, value: Tensor) -> Update | None:
+        """The same update for some of the problems, where F allows it and does not couple them.
+
+        `value` are the present states: at them F is evaluated with and without the other problems, and compared.
+        """
+        if not self.divisible:
+            return None
+        part = self.of_rows(rows)
+        if agree(part(value[rows]), self(value)[rows]):
+            return part
+        self._whole.coupled = True
+        return None
+
+    def of_rows(self, rows: Tensor) -> Update:
         """The same update for some of the problems."""
-        index = torch.tensor(rows, device=self.layout.device)
-        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
+        part = Update(self.function, map_tensors(lambda arg: arg[rows], self.args), self.layout.of_rows(len(rows)), False)
+        part._whole = self._whole
         part._generator = self._generator
         part.requires_grad = self.requires_grad
         return part
@@ -55,7 +68,7 @@ class Update:
         if self._generator is None:
             return self._first_call(flat)
         self._generator.rewind()
-        if self.layout.template is None:
+        if self.layout.template is None and flat.dtype is self.layout.dtype:
             return self._plain(flat)
         return self.layout.flatten(self.leaves(self.layout.split(flat)))
 
@@ -103,6 +116,18 @@ class Update:
             raise SteadyStateError(_IN_PLACE)
         self._generator.notice()
         return result
+
+
+AGREEMENT = 1e3
+"""Roundings by which F on some of the problems may differ from F on all: other sums in a matrix product."""
+
+
+def agree(part: Tensor, whole: Tensor) -> bool:
+    """Whether F gave the same rows twice, up to rounding and to what is not finite."""
+    with torch.no_grad():
+        size = whole.abs().amax(dim=1, keepdim=True)
+        close = (part - whole).abs() <= AGREEMENT * torch.finfo(whole.dtype).eps * size
+        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
 
 
 def tensors_in(args: Any) -> list[Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import norms
+from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Linear
 from steadygrad.linear import Auto
 from steadygrad.solution import Status

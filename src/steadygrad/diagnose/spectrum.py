@@ -12,7 +12,7 @@ from torch import Tensor
 from steadygrad.jacobian import Linear, transposed
 from steadygrad.linear import Auto
 from steadygrad.linear.basis import Basis
-from steadygrad.linear.rows import norm, over
+from steadygrad.rows import norm, over
 from steadygrad.solution import Status
 
 Product = Callable[[Tensor], Tensor]
@@ -118,7 +118,7 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
 
     V is kept orthogonal, which keeps U so too (Simon and Zha 2000).
     """
-    V = Basis(over(start, norm(start)).unsqueeze(1))
+    V = Basis.of(over(start, norm(start)).unsqueeze(1))
     eps = torch.finfo(start.dtype).eps
     u, alphas, betas = torch.zeros_like(start), list[Tensor](), [torch.zeros_like(start[:, :1])]
     before = torch.full_like(start[:, 0], torch.inf, dtype=torch.float64)
@@ -131,7 +131,8 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
         image = transpose(u)
         size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
         alphas[-1] = torch.where(v.any(dim=1, keepdim=True), alphas[-1], size)  # a row that has ended must not look singular
-        betas.append(V.absorb(image, 30 * eps * size)[1])
+        V, _, length = V.absorb(image, 30 * eps * size)
+        betas.append(length)
         exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
         last = exhausted or len(alphas) >= steps
         if not last and len(alphas) % 10:
@@ -156,7 +157,7 @@ class _Arnoldi:
     """An orthonormal basis V and H with Jᵀ V_k = V_{k+1} H_k, for each row."""
 
     def __init__(self, start: Tensor) -> None:
-        self.basis = Basis(over(start, norm(start)).unsqueeze(1))
+        self.basis = Basis.of(over(start, norm(start)).unsqueeze(1))
         self.hessenberg = start.new_zeros(start.shape[0], 1, 0, dtype=torch.float64)
         self.exhausted = False
 
@@ -170,7 +171,7 @@ class _Arnoldi:
             image = jacobian.vjp(self.basis.last)
             # What is left after orthogonalisation may be rounding: the space is invariant, and H holds eigenvalues of J.
             floor = 30 * torch.finfo(image.dtype).eps * torch.maximum(norm(image), self._size().to(image.dtype))
-            column, length = self.basis.absorb(image, floor)
+            self.basis, column, length = self.basis.absorb(image, floor)
             self.exhausted = not length.any()
             rows = column.shape[0]
             wider = self.hessenberg.new_zeros(rows, self.steps + 2, self.steps + 1)
@@ -192,7 +193,7 @@ class _Arnoldi:
         H = self.hessenberg
         kept = torch.stack([self.basis.combine(Q[:, :, i]) for i in range(Q.shape[2])], dim=1)
         self.hessenberg = torch.cat([Q.mT @ H[:, :-1] @ Q, H[:, -1:] @ Q], dim=1)
-        self.basis = Basis(torch.cat([kept, self.basis.last.unsqueeze(1)], dim=1))
+        self.basis = Basis.of(torch.cat([kept, self.basis.last.unsqueeze(1)], dim=1))
 
 
 def _wanted(values: Tensor, vectors: Tensor) -> Tensor:

@@ -3,6 +3,6 @@
 from steadygrad.fixedpoint.anderson import Anderson
 from steadygrad.fixedpoint.broyden import Broyden
 from steadygrad.fixedpoint.picard import Picard
-from steadygrad.fixedpoint.solver import FixedPointSolver, Outcome
+from steadygrad.fixedpoint.solver import FixedPointSolver
 
-__all__ = ["Anderson", "Broyden", "FixedPointSolver", "Outcome", "Picard"]
+__all__ = ["Anderson", "Broyden", "FixedPointSolver", "Picard"]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.method import check_count
-from steadygrad.watch import Iterate, Iterates
+from steadygrad.rows import dot, norm
+
+
+class Corrected(NamedTuple):
+    """A state, its residual, and the corrections of the inverse: B = I + Σ leftᵢ rightᵢᵀ."""
+
+    h: Tensor
+    f: Tensor
+    left: tuple[Tensor, ...]
+    right: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -18,7 +28,8 @@ class Broyden(FixedPointSolver):
     """A quasi-Newton method for F(h) − h = 0: h ← h + B f, B ← B + (s − B y) sᵀB / sᵀB y. One evaluation of F a step.
 
     B starts as the identity, so that the first step is Picard's. Converges superlinearly near a steady state where I − J is
-    invertible. Memory: 2·`history` states; a full memory is forgotten. Broyden 1965, the "good" update.
+    invertible. What it returns is where F was evaluated last. Memory: about 2·`history` + 10 states; a full memory is
+    forgotten. Broyden 1965, the "good" update.
     """
 
     history: int = 20
@@ -27,32 +38,32 @@ class Broyden(FixedPointSolver):
         super().__post_init__()
         check_count("history", self.history, least=1)
 
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        left: list[Tensor] = []
-        right: list[Tensor] = []
-        f = update(h) - h
-        while True:
-            new = h + _apply(left, right, f)
-            rows = yield Iterate(new, lambda f=f: f, point=h)
-            if rows is not None:
-                h, f, new = h[rows], f[rows], new[rows]
-                left, right = [u[rows] for u in left], [v[rows] for v in right]
-            after = update(new) - new
-            if len(left) == self.history:
-                left, right = [], []
-            s, y = new - h, f - after  # B approximates the inverse of −∂(F − id)
-            by = _apply(left, right, y)
-            v = _apply(right, left, s)  # Bᵀ s
-            scale = (s * by).sum(dim=1, keepdim=True)
-            usable = scale.abs() > torch.finfo(f.dtype).eps * (s.norm(dim=1) * by.norm(dim=1)).unsqueeze(1)
-            left.append(torch.where(usable, (s - by) / scale, torch.zeros_like(s)))
-            right.append(v)
-            h, f = new, after
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Corrected:
+        return Corrected(start, problem(start) - start, (), ())
+
+    def step(self, problem: Callable[[Tensor], Tensor], state: Corrected) -> Corrected:
+        h, f, left, right = state
+        new = h + _apply(left, right, f)
+        after = problem(new) - new
+        if len(left) == self.history:
+            left, right = (), ()
+        s, y = new - h, f - after  # B approximates the inverse of −∂(F − id)
+        by = _apply(left, right, y)
+        scale = dot(s, by)
+        usable = scale.abs() > torch.finfo(f.dtype).eps * norm(s) * norm(by)
+        u = torch.where(usable, (s - by) / scale, torch.zeros_like(s))
+        return Corrected(new, after, (*left, u), (*right, _apply(right, left, s)))
+
+    def value(self, state: Corrected) -> Tensor:
+        return state.h
+
+    def residual(self, state: Corrected) -> Tensor:
+        return state.f
 
 
-def _apply(left: list[Tensor], right: list[Tensor], x: Tensor) -> Tensor:
+def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """(I + Σ uᵢ vᵢᵀ) x, row by row."""
     result = x
     for u, v in zip(left, right, strict=True):
-        result = result + u * (v * x).sum(dim=1, keepdim=True)
+        result = result + u * dot(v, x)
     return result

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.watch import Iterate, Iterates
+from steadygrad.method import check_number
+
+
+class Moved(NamedTuple):
+    """A state and the one before it."""
+
+    h: Tensor
+    before: Tensor | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,12 +35,34 @@ class Picard(FixedPointSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 <= self.damping < 1):
-            raise ValueError(f"damping must be at least 0 and below 1; got {self.damping}.")
+        check_damping(self.damping)
 
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        while True:
-            image = update(h)
-            new = torch.lerp(image, h, self.damping) if self.damping else image
-            rows = yield Iterate(new, lambda image=image, h=h: image - h, point=h if self.damping else None)
-            h = new if rows is None else new[rows]
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Moved:
+        return Moved(start, None)
+
+    def step(self, problem: Callable[[Tensor], Tensor], state: Moved) -> Moved:
+        image = problem(state.h)
+        return Moved(torch.lerp(image, state.h, self.damping) if self.damping else image, state.h)
+
+    def value(self, state: Moved) -> Tensor:
+        return state.h
+
+    def residual(self, state: Moved) -> Tensor | None:
+        if state.before is None:
+            return None
+        moved = state.h - state.before
+        return moved / (1 - self.damping) if self.damping else moved
+
+    def point(self, state: Moved) -> Tensor:
+        """F was evaluated at the state before; the value lies one step ahead."""
+        return state.h if state.before is None else state.before
+
+    def several(self, problem: Any, state: Moved, steps: int) -> Moved:
+        return Moved(*problem.advance(state.h, steps, self.damping))
+
+
+def check_damping(damping: float) -> None:
+    """Refuse what is no share of the old state."""
+    check_number("damping", damping)
+    if not (0 <= damping < 1):
+        raise ValueError(f"damping must be at least 0 and below 1; got {damping}.")

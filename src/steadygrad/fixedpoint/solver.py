@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.method import Method, check_count
-from steadygrad.solution import Status
-from steadygrad.watch import Iterates, Watch
+from steadygrad.iteration import Ended, Goal, Iteration, drive
+from steadygrad.method import Method, check_count, check_number
 
-
-@dataclass
-class Outcome:
-    """Where a search for h = F(h) ended, in flat form."""
-
-    value: Tensor
-    status: list[Status]
-    steps: int
-    residuals: list[tuple[int, float]]
-    iterates: dict[int, Tensor]
-    """The states at the steps asked for."""
+TRUSTED = 1e-2
+"""An iterate whose estimated distance from the solution exceeds this is not called converged, however small its residual."""
 
 
 @dataclass(frozen=True, repr=False)
-class FixedPointSolver(Method, ABC):
-    """An iteration for h = F(h) that stops once ‖F(h) − h‖ ≤ rtol·‖F(h)‖ + atol.
+class FixedPointSolver(Method, Iteration, ABC):
+    """An iteration for h = F(h) that stops once ‖F(h) − h‖ ≤ rtol·‖h‖ + atol in every leaf of the state.
 
-    `rtol=0` takes exactly `max_steps` steps, as the paper does; residuals are then taken every tenth step and at the last.
+    A state that is estimated to be further than one per cent from the steady state is not converged, however little it
+    moves. `rtol=0` takes exactly `max_steps` steps, as the paper does; residuals are then taken every tenth step and at
+    the last. A tolerance below the precision of the dtype is raised to it.
     """
 
     max_steps: int = 100
@@ -39,6 +32,8 @@ class FixedPointSolver(Method, ABC):
 
     def __post_init__(self) -> None:
         check_count("max_steps", self.max_steps, least=1)
+        check_number("rtol", self.rtol)
+        check_number("atol", self.atol)
         if not (0 <= self.rtol < 1):
             raise ValueError(f"rtol must be at least 0 (0: take exactly max_steps steps) and below 1; got {self.rtol}.")
         if self.atol < 0:
@@ -51,30 +46,31 @@ class FixedPointSolver(Method, ABC):
         """Whether an exact number of steps was asked for."""
         return self.rtol == 0
 
-    @abstractmethod
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        """Yield the next state and the residual F(h) − h of the state before.
-
-        What is sent back, if anything, is the list of rows to go on with.
-        """
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Any:
+        """The state before the first step; most solvers have evaluated F there."""
+        raise NotImplementedError
 
     def solve(
         self,
-        update: Callable[[Tensor], Tensor],
-        h: Tensor,
-        drop: Callable[[list[int]], bool] | None = None,
-        iterates: frozenset[int] = frozenset(),
-    ) -> Outcome:
-        """Iterate from h to the stop; gradients are recorded if they are enabled.
+        problem: Callable[[Tensor], Tensor],
+        start: Tensor,
+        sizes: tuple[int, ...] | None = None,
+        precision: torch.dtype | None = None,
+        divide: bool = False,
+        wanted: frozenset[int] = frozenset(),
+    ) -> Ended:
+        """Iterate from a start to the stop; gradients are recorded if they are enabled.
 
-        `drop`, if given, is told which rows are left when others have ended; if it agrees, the update gets these only.
+        `sizes` are the columns of the leaves of the state, `precision` the dtype in which F computes. With `divide` rows
+        that have ended are left out where the problem allows it; `wanted` are steps whose iterates are wanted too.
         """
-        watch = Watch(lambda iterate: norms(iterate.formed()), self.max_steps, None if self.counts else self.rtol, self.atol)
-        watch.drop, watch.wanted = drop, iterates
-        kept = watch.follow(self.iterates(update, h))
-        return Outcome(kept.formed(), watch.status, watch.step, watch.residuals, watch.seen)
-
-
-def norms(h: Tensor) -> list[float]:
-    """The 2-norm of each row."""
-    return torch.linalg.vector_norm(h, dim=1).tolist()
+        rounding = torch.finfo(precision or start.dtype).eps
+        goal = Goal(
+            limit=self.max_steps,
+            rtol=None if self.counts else max(self.rtol, rounding),
+            atol=self.atol,
+            sizes=sizes or (start.shape[1],),
+            trusted=max(TRUSTED, 8 * rounding),
+            rounding=rounding,
+        )
+        return drive(self, problem, start, goal, divide, wanted)

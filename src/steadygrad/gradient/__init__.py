@@ -2,7 +2,7 @@
 
 from steadygrad.gradient.artbp import ARTBP
 from steadygrad.gradient.implicit import Implicit
-from steadygrad.gradient.method import Gradient, Problem, Solved
+from steadygrad.gradient.problem import Gradient, Problem, Solved
 from steadygrad.gradient.phantom import Phantom
 from steadygrad.gradient.unrolled import BPTT, TBPTT
 

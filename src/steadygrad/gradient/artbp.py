@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.method import Gradient, Problem, Solved
+from steadygrad.gradient.problem import Gradient, Problem, Solved
 from steadygrad.gradient.unrolled import picard_of, unroll_tail
 
 Truncation = Literal["uniform", "poisson"]

@@ -8,13 +8,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint import FixedPointSolver, Outcome, Picard
-from steadygrad.gradient.method import Gradient, Problem, Solved, finite_part, own_constants, without_graph
-from steadygrad.gradient.reroute import Adjoint, Correct, Guard, Reroute
+from steadygrad.fixedpoint import FixedPointSolver, Picard
+from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
+from steadygrad.gradient.reroute import Correct, Guard, Reroute
+from steadygrad.iteration import Ended
+from steadygrad.iteration.norms import Numbers
 from steadygrad.jacobian import Jacobian
-from steadygrad.linear import Dense, Neumann, Recurrence
-from steadygrad.linear.solver import AdjointSolver
-from steadygrad.solution import AdjointRecord
+from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
+from steadygrad.solution import AdjointRecord, OnFailure, Status
 
 Initial = Literal["zeros", "uniform"]
 
@@ -32,12 +34,12 @@ class Implicit(Gradient):
     Implicit(Neumann(steps=20))
     """
 
-    solver: AdjointSolver | Dense | FixedPointSolver
+    solver: AdjointSolver | FixedPointSolver
     initial: Initial = "zeros"
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.solver, (AdjointSolver, Dense, FixedPointSolver)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(self.solver, (AdjointSolver, FixedPointSolver)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Implicit takes a solver, such as Neumann(steps=20) or NormalCG(); got {self.solver!r}.")
         if self.initial not in get_args(Initial):
             raise ValueError(f'initial must be "zeros" or "uniform"; got {self.initial!r}.')
@@ -47,7 +49,7 @@ class Implicit(Gradient):
             raise ValueError('seed is the seed of initial="uniform"; with initial="zeros" it would be ignored.')
 
     @property
-    def adjoint(self) -> AdjointSolver | Dense:
+    def adjoint(self) -> AdjointSolver:
         """The solver of the adjoint equation."""
         return Recurrence(self.solver) if isinstance(self.solver, FixedPointSolver) else self.solver
 
@@ -58,42 +60,42 @@ class Implicit(Gradient):
                 f"higher orders and no longer be the method it names. Give {type(self.solver).__name__} an rtol."
             )
 
+    def adjoint_at(
+        self, jacobian: Jacobian, record: AdjointRecord, on_failure: OnFailure, earlier: Tensor | None = None
+    ) -> Adjoint:
+        """The adjoint equation at one linearisation of F, to be solved by this method; `earlier` is an adjoint to start from."""
+        start = Start(None if self.adjoint.counts else earlier, self.initial == "uniform", self.seed)
+        return Adjoint(jacobian, self.adjoint, record, on_failure, repr(self.solver), start)
+
     def solve(self, problem: Problem) -> Solved:
-        outcome = without_graph(problem)
+        ended = without_graph(problem)
         record = AdjointRecord()
         if not (torch.is_grad_enabled() and problem.update.requires_grad):
-            iterates = {step: own_constants(problem, state) for step, state in outcome.iterates.items()}
-            return Solved(own_constants(problem, outcome.value), outcome, record, iterates)
-        moved = _moved(problem.forward, outcome)
-        iterates = {step: self._attached(problem, state, AdjointRecord(), moved) for step, state in outcome.iterates.items()}
-        return Solved(self._attached(problem, outcome.value, record, moved), outcome, record, iterates)
+            iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
+            return Solved(own_constants(problem, ended.value), ended, record, iterates)
+        iterates = {
+            step: self._attached(problem, state, AdjointRecord(), _moved(problem, ended), None)
+            for step, state in ended.iterates.items()
+        }
+        steady = _steady(problem, ended)
+        leaves = self._attached(problem, ended.value, record, _moved(problem, ended), steady)
+        return Solved(leaves, ended, record, iterates)
 
-    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool) -> list[Tensor]:
+    def _attached(
+        self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None
+    ) -> list[Tensor]:
         """The tensors of h with the derivatives of a steady state."""
         at, rows = finite_part(problem, h)
-        update = problem.update if rows is None else problem.update.of_rows(rows)
-        adjoint = Adjoint(
-            update=update,
-            h=at,
-            jacobian=Jacobian(update, at),
-            solver=self.adjoint,
-            record=record,
-            on_failure=problem.on_failure,
-            batch=tuple(problem.update.layout.batch),
-            rows=rows,
-            start=None if self.adjoint.counts else problem.adjoint,
-            uniform=self.initial == "uniform",
-            seed=self.seed,
-            moved=moved,
-            name=repr(self.solver),
-        )
+        index = None if rows is None else torch.tensor(rows, device=h.device)
+        update = problem.update if index is None else problem.update.of_rows(index)
+        adjoint = self.adjoint_at(Jacobian(update, at), record, problem.on_failure, problem.adjoint)
+        adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():
             if problem.derivatives == 1:
                 return list(Reroute.apply(adjoint, values, *adjoint.jacobian.outputs))
-            if rows is None:
+            if index is None:
                 return _attach_often(adjoint, problem.derivatives, values)
-            index = torch.tensor(rows, device=h.device)
             parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
             return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
 
@@ -104,13 +106,20 @@ def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[T
     images = adjoint.jacobian.outputs
     for level in range(1, levels + 1):
         if level > 1:
-            images = adjoint.update.linearise(out)
+            images = adjoint.jacobian.update.linearise(out)
         gaps = [image - part for image, part in zip(images, out, strict=True)]
         out = [part + zero for part, zero in zip(out, Correct.apply(adjoint, level, levels, *gaps), strict=True)]
     return list(Guard.apply(0, levels, len(out), *out, *images))
 
 
-def _moved(forward: FixedPointSolver, outcome: Outcome) -> bool:
+def _moved(problem: Problem, ended: Ended) -> bool:
     """Whether the plain iteration shows that F gave different values at different states: then it depends on h."""
-    plain = isinstance(forward, Picard) and not forward.damping
-    return plain and any(residual > 0 for step, residual in outcome.residuals if step > 1)
+    plain = isinstance(problem.forward, Picard) and not problem.forward.damping
+    return plain and any(residual > 0 for step, residual in ended.residuals if step > 1)
+
+
+def _steady(problem: Problem, ended: Ended) -> Numbers | None:
+    """The sizes that states are relative to, where all were said to be steady to a tolerance."""
+    forward = problem.forward
+    said = not forward.counts and forward.atol == 0 and all(status is Status.CONVERGED for status in ended.status)
+    return ended.scale if said else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.method import Gradient, Problem, Solved, finite_part, own_constants, without_graph
+from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
 
@@ -29,19 +29,20 @@ class Phantom(Gradient):
             raise ValueError(f"damping must be at least 0 and below 1; got {self.damping}.")
 
     def solve(self, problem: Problem) -> Solved:
-        outcome = without_graph(problem)
+        ended = without_graph(problem)
         attach = self._attached if torch.is_grad_enabled() and problem.update.requires_grad else own_constants
-        iterates = {step: attach(problem, state) for step, state in outcome.iterates.items()}
-        return Solved(attach(problem, outcome.value), outcome, AdjointRecord(), iterates)
+        iterates = {step: attach(problem, state) for step, state in ended.iterates.items()}
+        return Solved(attach(problem, ended.value), ended, AdjointRecord(), iterates)
 
     def _attached(self, problem: Problem, value: Tensor) -> list[Tensor]:
         at, rows = finite_part(problem, value)
-        update = problem.update if rows is None else problem.update.of_rows(rows)
+        index = None if rows is None else torch.tensor(rows, device=value.device)
+        update = problem.update if index is None else problem.update.of_rows(index)
         h = at
         for _ in range(self.steps):
             image = update.layout.flatten(update.linearise(update.layout.split(h)))
             h = torch.lerp(image, h, self.damping)
         change = h - h.detach()
-        if rows is not None:
-            change = torch.zeros_like(value).index_copy(0, torch.tensor(rows, device=value.device), change)
+        if index is not None:
+            change = torch.zeros_like(value).index_copy(0, index, change)
         return problem.update.layout.split(value + change)

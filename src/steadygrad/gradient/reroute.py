@@ -3,158 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Jacobian, transposed
-from steadygrad.linear import Dense, LinearSolution
-from steadygrad.linear.error import Known
-from steadygrad.linear.rows import dot, over
-from steadygrad.linear.solver import AdjointSolver
-from steadygrad.solution import (
-    AdjointRecord,
-    AdjointSolution,
-    OnFailure,
-    Problems,
-    Status,
-    SteadyStateError,
-    magnitude,
-    report_failure,
-)
-from steadygrad.update import Update
-
-
-@dataclass
-class Adjoint:
-    """The frozen linear system of one steady state: from cotangents b to z, leaving the certificate behind.
-
-    `rows` are the problems that F was linearised for, where some had no finite state; None for all.
-    """
-
-    update: Update
-    h: Tensor
-    """Where F was linearised."""
-    jacobian: Jacobian
-    solver: AdjointSolver | Dense
-    record: AdjointRecord
-    on_failure: OnFailure
-    batch: tuple[int, ...] = ()
-    rows: list[int] | None = None
-    start: Tensor | None = None
-    uniform: bool = False
-    seed: int | None = None
-    moved: bool = False
-    """Whether F is known to depend on h: then a J that autograd does not see is an error."""
-    name: str = ""
-    outer: float | None = field(default=None, init=False)
-    """The size of the cotangent that the outermost attachment has just solved for."""
-
-    def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
-        """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
-        layout = self.jacobian.layout
-        with torch.no_grad():
-            b = torch.cat([c.reshape(layout.problems, -1) for c in cotangents], dim=1)
-            before = self.jacobian.products
-            start = None if transpose else self._start(b)
-            spent = self.jacobian.products - before
-            solved, products = self._solve(self.jacobian, b, start, transpose)
-            if not transpose:
-                self.record.z = solved.z
-            problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
-            self.record.last = AdjointSolution(
-                status=problems.worst,
-                products=spent + products,
-                residual=max(solved.residual),
-                solver=self.name,
-                errors=solved.error,
-                problems=problems,
-            )
-            self._report(self.record.last)
-            return layout.split(solved.z)
-
-    def _solve(self, jacobian: Jacobian, b: Tensor, start: Tensor | None, transpose: bool) -> tuple[LinearSolution, int]:
-        """Solve all rows together; when only a quarter is left, linearise F for these alone and go on with them."""
-        few = b.shape[0] // 4 if self.update.divisible else 0
-        before = jacobian.products
-        solved = self.solver.solve(transposed(jacobian) if transpose else jacobian, b, start, few)
-        products = jacobian.products - before
-        left = solved.unfinished
-        if left:
-            part = Jacobian(self.update.of_rows(left), self.h[left])
-            before = part.products
-            rest = self.solver.solve(transposed(part) if transpose else part, b[left], solved.z[left])
-            products += part.products - before
-            solved = _merged(solved, rest, left)
-        return solved, products
-
-    def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
-        """The cotangents of the problems that F was linearised for."""
-        if self.rows is None:
-            return list(cotangents)
-        return [cotangent[self.rows] for cotangent in cotangents]
-
-    def is_rest(self, cotangents: Sequence[Tensor], last: bool) -> bool:
-        """Whether these are no more than what the outermost solve, just done, has left over."""
-        outer, done = self.outer, self.record.last
-        if last:
-            self.outer = None
-        if outer is None or done is None:
-            return False
-        return _size(cotangents) <= (2 * done.residual + 1e-15) * outer
-
-    def _all_rows(self, statuses: list[Status]) -> list[Status]:
-        if self.rows is None:
-            return statuses
-        everywhere = [Status.NONFINITE] * self.batch[0]
-        for row, status in zip(self.rows, statuses, strict=True):
-            everywhere[row] = status
-        return everywhere
-
-    def _start(self, b: Tensor) -> Tensor | None:
-        if self.uniform:
-            generator = None if self.seed is None else torch.Generator(b.device).manual_seed(self.seed)
-            return torch.rand(b.shape, dtype=b.dtype, device=b.device, generator=generator)
-        z = self.start
-        if z is None or z.shape != b.shape or not z.isfinite().all() or not z.any():
-            return None
-        # The loss may have another scale or sign by now: the best multiple of z is never worse than nothing.
-        image = z - self.jacobian.vjp(z)
-        return over(dot(b, image), dot(image, image)) * z
-
-    def _report(self, adjoint: AdjointSolution) -> None:
-        if self.jacobian.structurally_zero and self.moved:
-            report_failure(_NO_PATH, self.on_failure)
-        asked_for = adjoint.status is Status.MAX_STEPS and self.solver.counts
-        if adjoint.status is not Status.CONVERGED and not asked_for:
-            report_failure(
-                f"{adjoint.problems.failed}the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual "
-                f"{magnitude(adjoint.residual)}, relative error {magnitude(adjoint.error_estimate)}. {adjoint.advice}",
-                self.on_failure,
-            )
-
-
-def _merged(solved: LinearSolution, rest: LinearSolution, rows: list[int]) -> LinearSolution:
-    """The solution with some rows replaced by those of another."""
-    z, errors = solved.z.clone(), list(solved.error.values())
-    status, residual = list(solved.status), list(solved.residual)
-    z[rows] = rest.z
-    for i, row in enumerate(rows):
-        status[row], residual[row], errors[row] = rest.status[i], rest.residual[i], rest.error.values()[i]
-    return LinearSolution(z, status, residual, Known(errors))
-
-
-def _size(tensors: Sequence[Tensor]) -> float:
-    with torch.no_grad():
-        return sum(float(tensor.square().sum()) for tensor in tensors) ** 0.5
-
-
-_NO_PATH = (
-    "autograd sees no path from the state to F(state), yet F changed when the state did: the gradient leaves out how the "
-    "steady state depends on itself. Look in F for detach(), torch.no_grad(), numpy, or a collective without a derivative."
-)
+from steadygrad.gradient.adjoint import Adjoint, size_of
+from steadygrad.solution import SteadyStateError
 
 
 class Reroute(torch.autograd.Function):
@@ -217,7 +72,7 @@ class Correct(torch.autograd.Function):
         if ctx.level < ctx.levels and adjoint.is_rest(cotangents, last=ctx.level == 1):
             return (None, None, None, *Skip.apply(adjoint, *cotangents))
         z = Solve.apply(adjoint, False, *cotangents)
-        adjoint.outer = _size(cotangents) if ctx.level == ctx.levels else None
+        adjoint.outer = size_of(cotangents) if ctx.level == ctx.levels else None
         return (None, None, None, *z)
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint import Outcome, Picard
-from steadygrad.gradient.method import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.fixedpoint import Picard
+from steadygrad.gradient.problem import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.iteration import Ended
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
 
@@ -24,7 +25,7 @@ class BPTT(Gradient):
 
     def solve(self, problem: Problem) -> Solved:
         forward = picard_of(problem, self)
-        return _solved(problem, forward.solve(problem.update, problem.start, iterates=problem.iterates))
+        return _solved(problem, _run(problem, forward, problem.update, problem.start))
 
     def check_derivatives(self, derivatives: int) -> None:
         """Autograd has them all."""
@@ -62,16 +63,16 @@ def unroll_tail(problem: Problem, method: Gradient, steps: int, between: Callabl
         return _solved(problem, without_graph(problem))
     if forward.counts:
         silent = max(forward.max_steps - steps, 0)
-        outcome = forward.solve(_Tail(problem, forward.max_steps, silent, between), _start(problem, silent))
-        return _solved(problem, outcome)
+        tail = _Tail(problem, forward.max_steps, silent, between)
+        return _solved(problem, _run(problem, forward, tail, _start(problem, silent)))
     entered: deque[Tensor] = deque(maxlen=steps)
     with torch.no_grad():
-        outcome = forward.solve(lambda h: (entered.append(h), problem.update(h))[1], problem.start)
-    silent = outcome.steps - len(entered)
+        ended = _run(problem, forward, lambda h: (entered.append(h), problem.update(h))[1], problem.start)
+    silent = ended.steps - len(entered)
     again = replace(forward, max_steps=len(entered), rtol=0.0, atol=0.0)
     start = _start(problem, silent) if silent == 0 else entered[0]
-    value = again.solve(_Tail(problem, len(entered), 0, between), start).value
-    return _solved(problem, replace(outcome, value=value))
+    value = _run(problem, again, _Tail(problem, len(entered), 0, between), start).value
+    return _solved(problem, replace(ended, value=value))
 
 
 def picard_of(problem: Problem, method: Gradient) -> Picard:
@@ -105,6 +106,12 @@ def _start(problem: Problem, silent: int) -> Tensor:
     return problem.start.detach() if silent else problem.start
 
 
-def _solved(problem: Problem, outcome: Outcome) -> Solved:
-    iterates = {step: own_leaves(problem, state) for step, state in outcome.iterates.items()}
-    return Solved(own_leaves(problem, outcome.value), outcome, AdjointRecord(), iterates)
+def _run(problem: Problem, forward: Picard, call: Callable[[Tensor], Tensor], start: Tensor) -> Ended:
+    """The iteration on all problems together, as it is differentiated."""
+    update = problem.update
+    return forward.solve(call, start, update.layout.sizes, update.precision, wanted=problem.iterates)
+
+
+def _solved(problem: Problem, ended: Ended) -> Solved:
+    iterates = {step: own_leaves(problem, state) for step, state in ended.iterates.items()}
+    return Solved(own_leaves(problem, ended.value), ended, AdjointRecord(), iterates)

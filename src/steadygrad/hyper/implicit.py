@@ -11,7 +11,6 @@ from torch import Tensor
 
 from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.gradient import Implicit
-from steadygrad.gradient.reroute import Adjoint
 from steadygrad.hyper.estimate import Estimate, Gradients
 from steadygrad.hyper.objective import Slope, pull, slope, total
 from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
@@ -140,17 +139,7 @@ def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: On
     last = Linearised(inner, state, batch)
     end = slope(inner, last.state)
     record = AdjointRecord()
-    adjoint = Adjoint(
-        update=last.update,
-        h=last.h,
-        jacobian=last.jacobian,
-        solver=method.adjoint,
-        record=record,
-        on_failure=on_failure,
-        uniform=method.initial == "uniform",
-        seed=method.seed,
-        name=repr(method.solver),
-    )
+    adjoint = method.adjoint_at(last.jacobian, record, on_failure)
     b = last.cotangents(end)
     z = adjoint.solve(b)
     pulled = last.pull(z)

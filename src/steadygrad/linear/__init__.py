@@ -8,7 +8,7 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann
 from steadygrad.linear.normal_cg import NormalCG
 from steadygrad.linear.recurrence import Recurrence
-from steadygrad.linear.solver import LinearSolution, LinearSolver
+from steadygrad.linear.solver import AdjointSolver, LinearSolution, LinearSolver, System
 from steadygrad.linear.symmetric import CG, MINRES
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "GMRES",
     "LSQR",
     "MINRES",
+    "AdjointSolver",
     "Auto",
     "BiCGSTAB",
     "Dense",
@@ -24,4 +25,5 @@ __all__ = [
     "Neumann",
     "NormalCG",
     "Recurrence",
+    "System",
 ]

@@ -1,96 +1,130 @@
-"""Choose by itself: the Neumann series while it is fast, then GMRES on what it computed, then LSQR where that stalls."""
+"""Choose by itself: the Neumann series while it is the fastest, then GMRES, then LSQR where that stalls."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import norms
+from steadygrad.iteration import Forecast
 from steadygrad.jacobian import Linear
 from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
-from steadygrad.linear.rows import norm, over
-from steadygrad.linear.solver import LinearSolver, default_rtol
-from steadygrad.watch import Iterate
+from steadygrad.linear.neumann import Neumann, Sum
+from steadygrad.linear.series import instead_of_what_failed
+from steadygrad.linear.solver import LinearSolution, LinearSolver, System
+from steadygrad.rows import norm
 
-HEAD = 3
-"""Terms of the Neumann series after which its rate is known."""
-REMAINDER = 3
-"""Further terms that the series is given: a Krylov method would hardly need fewer."""
-SAFETY = 2.0
-"""The condition that a Krylov space has seen is too low: LSQR needs more products than it promises."""
+SERIES = 300
+"""Terms that the series may still need. A step of GMRES takes some three products' time on a cheap F, and on the test
+problems it needs about a third of the terms and more only where that is several hundred."""
+SMALL = 3
+"""In small states a Krylov space is full after as many steps as there are numbers: the series then gets so many times that."""
+HEAD = 4
+"""Terms before its rate says something."""
+GREW = 4.0
+"""A residual above the first by this factor ends the series at once."""
 RESTART = 60
 """Krylov vectors kept in memory."""
+SAFETY = 2.0
+"""The condition that a Krylov space has seen is too low: LSQR needs more products than it promises."""
+SIGHT = 16
+"""Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
+STALLED = 0.5
+"""A whole cycle of GMRES that leaves more than this of the residual has stalled."""
+
+
+class Phase(NamedTuple):
+    """The solver at work, with its state, and where the whole began."""
+
+    solver: str
+    at: Any
+    begun: Sum
+    """The start and its residual."""
+    cycle: Tensor | None = None
+    """The residual norm at which the present cycle of GMRES began."""
 
 
 @dataclass(frozen=True, repr=False)
 class Auto(LinearSolver):
-    """The Neumann series while its terms fall fast, GMRES on the same Krylov space otherwise, LSQR where GMRES stalls.
+    """The Neumann series while it is the fastest, GMRES where it would need many terms, LSQR where GMRES stalls.
 
-    Needs only that I−J is invertible. The terms of the series span the Krylov space, so that changing over costs no
-    product. LSQR takes over when the singular values that GMRES has seen promise fewer products than its own rate.
+    Needs only that I−J is invertible. The rule rests on sizes and rates, never on a clock: the same input gives the same
+    bits. It takes F to be cheap, so that a term of the series costs less than the arithmetic of a Krylov step; `dear=True`
+    says that products with J are what costs, and saves these: GMRES from the start, then LSQR.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        goal = [(self.rtol or default_rtol(b.dtype)) * size for size in norms(b)]
-        if b.shape[1] <= 2 * HEAD:  # such a space is full before the series has a rate
-            yield from GMRES().iterates(jacobian, b, z)
-        r = b - z + jacobian.vjp(z) if z.any() else b
-        powers = [r]
-        series = z
-        yield Iterate(z, lambda: r, lambda: torch.ones_like(r[:, :1]))
-        while True:
-            series = series + powers[-1]
-            powers.append(jacobian.vjp(powers[-1]))
-            yield Iterate(series, lambda v=powers[-1]: v, lambda u=powers[-2], v=powers[-1]: over(norm(u), norm(u - v)))
-            if len(powers) > HEAD and not _nearly_done(powers, goal):
-                break
-        krylov = Krylov.of_powers(powers)
-        yield krylov.best(z)
-        yield from self._krylov(jacobian, b, z, krylov, goal)
+    dear: bool = False
 
-    def _krylov(self, jacobian: Linear, b: Tensor, z: Tensor, krylov: Krylov, goal: list[float]) -> Iterator[Iterate]:
-        while True:
-            seen: list[list[float]] = []
-            for iterate in krylov.extend(jacobian, z, RESTART):
-                yield iterate
-                seen.append(norms(iterate.residual()))
-                if (
-                    len(seen) >= 16
-                    and len(seen) % 8 == 0
-                    and all(_lsqr_is_faster(krylov, i, seen, goal) for i in range(len(goal)))
-                ):
-                    break
-            z, r = krylov.solution(z), krylov.residual()
-            if krylov.steps < RESTART or _stalled(seen):
-                break
-            krylov = Krylov.of(r)
-        yield from LSQR().iterates(jacobian, b, z)
+    def init(self, problem: System, start: Tensor) -> Phase:
+        begun = Neumann().init(problem, start)
+        return Phase("gmres", Krylov.of(*begun), begun, norm(begun.v)) if self.dear else Phase("series", begun, begun)
 
+    def step(self, problem: System, state: Phase) -> Phase:
+        at = _SOLVERS[state.solver].step(problem, state.at)
+        if state.solver == "gmres" and len(at.columns) == 1 and state.at.columns:
+            return state._replace(at=at, cycle=at.beta)
+        return state._replace(at=at)
 
-def _nearly_done(powers: list[Tensor], goal: list[float]) -> bool:
-    """Whether the series, at the rate of its last two terms, needs no more than REMAINDER further ones in every row."""
-    terms = zip(norms(powers[-2]), norms(powers[-1]), goal, strict=True)
-    return all(v <= g or (v < u and math.log(g / v) / math.log(v / u) <= REMAINDER) for u, v, g in terms)
+    def value(self, state: Phase) -> Tensor:
+        return _SOLVERS[state.solver].value(state.at)
 
+    def residual(self, state: Phase) -> Tensor | None:
+        return _SOLVERS[state.solver].residual(state.at)
 
-def _stalled(seen: list[list[float]]) -> bool:
-    """Whether a whole cycle has not even halved the residual of some row."""
-    return any(end > 0.5 * start for start, end in zip(seen[0], seen[-1], strict=True))
+    def gain(self, state: Phase) -> Tensor | None:
+        return _SOLVERS[state.solver].gain(state.at)
+
+    def several(self, problem: Any, state: Phase, steps: int) -> Phase:
+        if state.solver != "series":
+            return super().several(problem, state, steps)
+        return state._replace(at=Neumann().several(problem, state.at, steps))
+
+    def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
+        """Change over to the next solver where it will be faster."""
+        if state.solver == "series":
+            terms = min(SERIES, SMALL * problem.b.shape[1])
+            grew = forecast.grown > GREW
+            if grew or (forecast.step >= HEAD and forecast.left > terms):
+                begun = _smaller(state.at, state.begun)
+                return state._replace(solver="gmres", at=Krylov.of(*begun), cycle=norm(begun.v).double())
+        elif state.solver == "gmres" and _lsqr_is_faster(state, forecast):
+            z = _SOLVERS["gmres"].value(state.at)
+            return state._replace(solver="lsqr", at=_SOLVERS["lsqr"].init(problem, z))
+        return state
+
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b; what failed so badly that the truncated series is closer is replaced by that."""
+        return instead_of_what_failed(super().solve(jacobian, b, z), jacobian, b)
 
 
-def _lsqr_is_faster(krylov: Krylov, row: int, seen: list[list[float]], goal: list[float]) -> bool:
-    """Compare the products that GMRES still needs at its recent rate with those of LSQR at the condition it has seen."""
-    now, then = seen[-1][row], seen[-8][row]
-    if now <= goal[row] or not krylov.hessenberg[row].isfinite().all():
-        return True  # this row has no say
-    rate = (now / then) ** (1 / 7) if then else 1.0
-    ahead = math.log(goal[row] / now) / math.log(rate) if rate < 1 else math.inf
-    ahead = min(ahead, krylov.basis.size - krylov.steps)  # GMRES ends when it has seen every direction
-    singular: list[float] = torch.linalg.svdvals(krylov.hessenberg[row]).tolist()
-    condition = singular[0] / singular[-1] if singular[-1] else math.inf
-    return ahead > SAFETY * condition * math.log(2 * now / goal[row])
+_SOLVERS: dict[str, Any] = {"series": Neumann(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
+
+
+def _smaller(one: Sum, other: Sum) -> Sum:
+    """Row by row, the sum with the smaller residual."""
+    first = norm(one.v) <= norm(other.v)
+    return Sum(torch.where(first, one.z, other.z), torch.where(first, one.v, other.v))
+
+
+def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
+    """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen."""
+    krylov: Krylov = state.at
+    steps, size = len(krylov.columns), krylov.basis.size
+    if steps < SIGHT or size <= RESTART:  # a space that holds everything is soon full
+        return False
+    H = krylov.hessenberg()
+    H = H[H.isfinite().all(dim=(1, 2))]
+    if not len(H):
+        return False
+    if steps == RESTART and state.cycle is not None:
+        left = norm(krylov.coefficients()[1])
+        if bool((left > STALLED * state.cycle).any()):
+            return True
+    singular = torch.linalg.svdvals(H)
+    condition = float((singular[:, 0] / singular[:, -1]).max())
+    return forecast.left > SAFETY * condition * forecast.decades
+
+

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Linear
-from steadygrad.linear.rows import dot, over
-from steadygrad.linear.solver import LinearSolver
-from steadygrad.watch import Iterate
+from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.rows import dot, over
+
+BROKEN = 1e-14
+"""A shadow residual whose cosine to the residual is below this has broken down: a hundred roundings of float64."""
+
+
+class Shadowed(NamedTuple):
+    """The iterate, its residual, the shadow residual, and the direction."""
+
+    z: Tensor
+    r: Tensor
+    shadow: Tensor
+    p: Tensor
+    rho: Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,23 +33,30 @@ class BiCGSTAB(LinearSolver):
     the best iterate is kept. van der Vorst 1992.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        r = b - z + jacobian.vjp(z) if z.any() else b
-        shadow = p = r
-        rho = dot(shadow, r)
-        while True:
-            yield Iterate(z, lambda r=r: r, point=z)
-            q = p - jacobian.vjp(p)
-            alpha = over(rho, dot(shadow, q))
-            half = r - alpha * q
-            t = half - jacobian.vjp(half)
-            omega = over(dot(t, half), dot(t, t))
-            z = z + alpha * p + omega * half
-            r = half - omega * t
-            rho, previous = dot(shadow, r), rho
-            beta = over(rho, previous) * over(alpha, omega)
-            p = r + beta * (p - omega * q)
-            broken = rho.abs() <= 1e-14 * dot(shadow, shadow).sqrt() * dot(r, r).sqrt()
-            if broken.any():
-                shadow, p = torch.where(broken, r, shadow), torch.where(broken, r, p)
-                rho = dot(shadow, r)
+    def init(self, problem: System, start: Tensor) -> Shadowed:
+        r = problem.residual(start)
+        return Shadowed(start, r, r, r, dot(r, r))
+
+    def step(self, problem: System, state: Shadowed) -> Shadowed:
+        z, r, shadow, p, rho = state
+        q = p - problem.vjp(p)
+        alpha = over(rho, dot(shadow, q))
+        half = r - alpha * q
+        t = half - problem.vjp(half)
+        omega = over(dot(t, half), dot(t, t))
+        z = z + alpha * p + omega * half
+        r = half - omega * t
+        rho, previous = dot(shadow, r), rho
+        beta = over(rho, previous) * over(alpha, omega)
+        p = r + beta * (p - omega * q)
+        broken = rho.abs() <= BROKEN * dot(shadow, shadow).sqrt() * dot(r, r).sqrt()
+        if broken.any():
+            shadow, p = torch.where(broken, r, shadow), torch.where(broken, r, p)
+            rho = dot(shadow, r)
+        return Shadowed(z, r, shadow, p, rho)
+
+    def value(self, state: Shadowed) -> Tensor:
+        return state.z
+
+    def residual(self, state: Shadowed) -> Tensor:
+        return state.r

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import norms
+from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Linear
-from steadygrad.linear.error import Known
-from steadygrad.linear.solver import TRUSTED_ERROR, LinearSolution, beyond_rounding, default_rtol
-from steadygrad.method import Method
+from steadygrad.linear.solver import AdjointSolver, LinearSolution, beyond_rounding, default_rtol, precision_of
 from steadygrad.solution import Status
+
+ATTAINABLE = 100.0
+"""LU reaches the default tolerance of the iterative solvers with this much to spare."""
 
 
 @dataclass(frozen=True, repr=False)
-class Dense(Method):
+class Dense(AdjointSolver):
     """z = (I − Jᵀ)⁻¹ b by LU. Needs that I−J is invertible; n products and n² memory for a state of n numbers.
 
     For references, tests and small states. A singular system gets its least-squares solution, and says so.
@@ -27,8 +29,10 @@ class Dense(Method):
     def counts(self) -> bool:
         return False
 
-    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None, few: int = 0) -> LinearSolution:
-        """Solve (I − Jᵀ) z = b for every row of b; neither a start nor `few` changes anything here."""
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b; a start changes nothing here."""
+        precision = precision_of(jacobian, b)
+        eps = torch.finfo(precision).eps
         scale = b.abs().amax(dim=1, keepdim=True)
         scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
         b = b / scale
@@ -42,15 +46,17 @@ class Dense(Method):
             fallback = torch.linalg.pinv(system) @ b.unsqueeze(2)
             solution = torch.where(singular.view(-1, 1, 1), fallback, solution)
             r = b.unsqueeze(2) - system @ solution
-        residual = [n / s if s else 0.0 for n, s in zip(norms(r.squeeze(2)), norms(b), strict=True)]
-        error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), norms(solution.squeeze(2)), strict=True)]
-        attainable = 100 * default_rtol(b.dtype)
-        lost = (singular | torch.tensor(beyond_rounding(solution.squeeze(2), norms(b)), device=b.device)).tolist()
-        status = [_judged(s, r <= attainable, e) for s, r, e in zip(lost, residual, error, strict=True)]
-        return LinearSolution(solution.squeeze(2) * scale, status, residual, Known(error))
+        size, length = norms(b), norms(solution.squeeze(2))
+        residual = [n / s if s else 0.0 for n, s in zip(norms(r.squeeze(2)), size, strict=True)]
+        error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), length, strict=True)]
+        growth = [n / s if s else 0.0 for n, s in zip(length, size, strict=True)]
+        lost = [s or beyond_rounding(g, eps) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
+        attainable = ATTAINABLE * default_rtol(precision)
+        status = [_judged(s, r <= attainable, e, eps) for s, r, e in zip(lost, residual, error, strict=True)]
+        return LinearSolution(solution.squeeze(2) * scale, status, residual, error)
 
 
-def _judged(singular: bool, solved: bool, error: float) -> Status:
-    if not math.isfinite(error) and not singular:
+def _judged(lost: bool, solved: bool, error: float, eps: float) -> Status:
+    if not math.isfinite(error) and not lost:
         return Status.NONFINITE
-    return Status.CONVERGED if solved and not singular and error < TRUSTED_ERROR else Status.STAGNATED
+    return Status.CONVERGED if solved and not lost and error < max(TRUSTED, 8 * eps) else Status.STAGNATED

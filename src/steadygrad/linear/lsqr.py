@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Linear
-from steadygrad.linear.rows import norm, over
-from steadygrad.linear.solver import LinearSolver
-from steadygrad.watch import Iterate
+from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.rows import norm, over
+
+
+class Bidiagonal(NamedTuple):
+    """The iterate, the vectors of the bidiagonalisation, and the rotation that solves it."""
+
+    z: Tensor
+    u: Tensor
+    v: Tensor
+    w: Tensor
+    alpha: Tensor
+    phi: Tensor
+    rho: Tensor
+    inverse: Tensor
+    """Σ 1/‖(I−J) r_j‖², for the estimate of the error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,27 +33,36 @@ class LSQR(LinearSolver):
     The iterates of CG on the normal equations, computed more stably where I−J is ill-conditioned. Paige and Saunders 1982.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        u = b - z + jacobian.vjp(z) if z.any() else b
+    def init(self, problem: System, start: Tensor) -> Bidiagonal:
+        u = problem.residual(start)
         beta = norm(u)
         u = over(u, beta)
-        v = u - jacobian.jvp(u)
+        v = u - problem.jvp(u)
         alpha = norm(v)
-        v = w = over(v, alpha)
-        phi, rho = beta, alpha
-        inverse = over(torch.ones_like(phi), (phi * alpha).square())
-        while True:
-            # ‖(I−J) r‖ = φ·α·|c|; the gain is that of CG on the normal equations.
-            yield Iterate(z, lambda phi=phi: phi, lambda phi=phi, inverse=inverse: 2 * phi * inverse.sqrt())
-            u = v - jacobian.vjp(v) - alpha * u
-            beta = norm(u)
-            u = over(u, beta)
-            v = u - jacobian.jvp(u) - beta * v
-            alpha = norm(v)
-            v = over(v, alpha)
-            length = torch.hypot(rho, beta)
-            c, s = over(rho, length), over(beta, length)
-            z = z + over(c * phi, length) * w
-            w = v - over(s * alpha, length) * w
-            phi, rho = s * phi, -c * alpha
-            inverse = inverse + over(torch.ones_like(phi), (phi * rho).square())
+        v = over(v, alpha)
+        return Bidiagonal(start, u, v, v, alpha, beta, alpha, over(torch.ones_like(beta), (beta * alpha).square()))
+
+    def step(self, problem: System, state: Bidiagonal) -> Bidiagonal:
+        z, u, v, w, alpha, phi, rho, inverse = state
+        u = v - problem.vjp(v) - alpha * u
+        beta = norm(u)
+        u = over(u, beta)
+        v = u - problem.jvp(u) - beta * v
+        alpha = norm(v)
+        v = over(v, alpha)
+        length = torch.hypot(rho, beta)
+        c, s = over(rho, length), over(beta, length)
+        z = z + over(c * phi, length) * w
+        w = v - over(s * alpha, length) * w
+        phi, rho = s * phi, -c * alpha
+        return Bidiagonal(z, u, v, w, alpha, phi, rho, inverse + over(torch.ones_like(phi), (phi * rho).square()))
+
+    def value(self, state: Bidiagonal) -> Tensor:
+        return state.z
+
+    def residual(self, state: Bidiagonal) -> Tensor:
+        return state.phi
+
+    def gain(self, state: Bidiagonal) -> Tensor:
+        """That of CG on the normal equations, with ‖(I−J) r‖ = φ·α·|c|."""
+        return 2 * state.phi.abs() * state.inverse.sqrt()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Linear
-from steadygrad.linear.solver import LinearSolver
-from steadygrad.watch import Iterate
+from steadygrad.linear.solver import LinearSolver, System
+
+
+class Sum(NamedTuple):
+    """The terms so far, and the next one, which is the residual of their sum."""
+
+    z: Tensor
+    v: Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,12 +26,26 @@ class Neumann(LinearSolver):
     state. `Neumann(rtol=1e-6)` adds terms until the residual is small enough.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        # The term v_k is the residual of the sum before it.
-        v = b - z + jacobian.vjp(z) if z.any() else b
-        z = z + v
-        yield Iterate(z, lambda v=v: v)
-        while True:
-            v = jacobian.vjp(v)
-            z = z + v
-            yield Iterate(z, lambda v=v: v)
+    @property
+    def exact_residual(self) -> bool:
+        return True
+
+    def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
+        limit, rtol, atol = super().tolerance(precision)
+        return limit + 1, rtol, atol  # K+1 terms
+
+    def init(self, problem: System, start: Tensor) -> Sum:
+        return Sum(start, problem.residual(start))
+
+    def step(self, problem: System, state: Sum) -> Sum:
+        z, v = state
+        return Sum(z + v, problem.vjp(v))
+
+    def value(self, state: Sum) -> Tensor:
+        return state.z
+
+    def residual(self, state: Sum) -> Tensor:
+        return state.v
+
+    def several(self, problem: Any, state: Sum, steps: int) -> Sum:
+        return Sum(*problem.add_terms(state.z, state.v, steps))

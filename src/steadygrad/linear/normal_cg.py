@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Linear
-from steadygrad.linear.rows import dot, over
-from steadygrad.linear.solver import LinearSolver
-from steadygrad.watch import Iterate
+from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.method import check_number
+from steadygrad.rows import dot, over
+
+
+class Descent(NamedTuple):
+    """The iterate, its residual r, that of the normal equations s, and the direction p."""
+
+    z: Tensor
+    r: Tensor
+    s: Tensor
+    p: Tensor
+    gamma: Tensor
+    inverse: Tensor
+    """Σ 1/‖s_j‖², for the estimate of the error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +38,7 @@ class NormalCG(LinearSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number("ridge", self.ridge)
         if self.ridge < 0:
             raise ValueError(f"ridge must not be negative; got {self.ridge}.")
 
@@ -34,23 +46,33 @@ class NormalCG(LinearSolver):
     def biased(self) -> bool:
         return self.ridge > 0
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        r = b - z + jacobian.vjp(z) if z.any() else b
-        s = p = r - jacobian.jvp(r) - self.ridge * z
+    def init(self, problem: System, start: Tensor) -> Descent:
+        r = problem.residual(start)
+        s = r - problem.jvp(r) - self.ridge * start
         gamma = dot(s, s)
-        inverse = over(torch.ones_like(gamma), gamma)
-        while True:
-            # The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: a bound that is
-            # nearly attained, and twice its root is a good guess.
-            if self.ridge:
-                yield Iterate(z, lambda s=s: s, point=z)
-            else:
-                yield Iterate(z, lambda r=r: r, lambda r=r, inverse=inverse: 2 * (dot(r, r) * inverse).sqrt())
-            q = p - jacobian.vjp(p)
-            alpha = over(gamma, dot(q, q) + self.ridge * dot(p, p))
-            z = z + alpha * p
-            r = r - alpha * q
-            s = r - jacobian.jvp(r) - self.ridge * z
-            gamma, previous = dot(s, s), gamma
-            p = s + over(gamma, previous) * p
-            inverse = inverse + over(torch.ones_like(gamma), gamma)
+        return Descent(start, r, s, s, gamma, over(torch.ones_like(gamma), gamma))
+
+    def step(self, problem: System, state: Descent) -> Descent:
+        z, r, s, p, gamma, inverse = state
+        q = p - problem.vjp(p)
+        alpha = over(gamma, dot(q, q) + self.ridge * dot(p, p))
+        z = z + alpha * p
+        r = r - alpha * q
+        s = r - problem.jvp(r) - self.ridge * z
+        gamma, previous = dot(s, s), gamma
+        p = s + over(gamma, previous) * p
+        return Descent(z, r, s, p, gamma, inverse + over(torch.ones_like(gamma), gamma))
+
+    def value(self, state: Descent) -> Tensor:
+        return state.z
+
+    def residual(self, state: Descent) -> Tensor:
+        return state.r
+
+    def progress(self, state: Descent) -> Tensor:
+        """With a ridge, what is left of the normal equations: the residual itself cannot vanish."""
+        return state.s if self.ridge else state.r
+
+    def gain(self, state: Descent) -> Tensor | None:
+        """The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: twice its root is a good guess."""
+        return None if self.ridge else 2 * (dot(state.r, state.r) * state.inverse).sqrt()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.jacobian import Linear
-from steadygrad.linear.solver import AdjointSolver, watch_adjoint
-from steadygrad.watch import Iterate, Watch
+from steadygrad.iteration import Iteration
+from steadygrad.linear.solver import IterativeSolver, System
 
 
 @dataclass(frozen=True, repr=False)
-class Recurrence(AdjointSolver):
+class Recurrence(IterativeSolver):
     """RBP: z ← Jᵀz + b by a fixed-point method. Liao et al. 2018, Algorithm 1.
 
     Stops once ‖z_i − z_{i−1}‖ ≤ rtol·‖b‖ + atol; the paper's ε is `atol`. Picard from zero for K+1 steps is Neumann(K).
@@ -30,8 +30,26 @@ class Recurrence(AdjointSolver):
     def scale_free(self) -> bool:
         return self.method.atol == 0
 
-    def watch(self, b: Tensor) -> Watch:
-        return watch_adjoint(b, self.method.max_steps, None if self.counts else self.method.rtol, self.method.atol)
+    @property
+    def exact_residual(self) -> bool:
+        """Where the method returns what it has evaluated."""
+        return type(self.method).point is Iteration.point
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        return self.method.iterates(lambda z: jacobian.vjp(z) + b if z.any() else b, z)
+    def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
+        rtol = None if self.counts else max(self.method.rtol, torch.finfo(precision).eps)
+        return self.method.max_steps, rtol, self.method.atol
+
+    def init(self, problem: System, start: Tensor) -> Any:
+        return self.method.init(problem, start)
+
+    def step(self, problem: System, state: Any) -> Any:
+        return self.method.step(problem, state)
+
+    def value(self, state: Any) -> Tensor:
+        return self.method.value(state)
+
+    def residual(self, state: Any) -> Tensor | None:
+        return self.method.residual(state)
+
+    def point(self, state: Any) -> Tensor:
+        return self.method.point(state)

@@ -1,26 +1,70 @@
-"""What all adjoint solvers share: stop on the recurrence residual, confirm by the true one, certify, count."""
+"""What all adjoint solvers share: stop on the residual of the recurrence, confirm by the true one, certify."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import norms
+from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.iteration import Ended, Goal, Iteration, drive
+from steadygrad.iteration.error import gains, relative_error
+from steadygrad.iteration.norms import Numbers, Rows, norms
 from steadygrad.jacobian import Linear
-from steadygrad.linear.error import ErrorEstimate, Extrapolated, Known, from_gain
-from steadygrad.method import Method, check_count
+from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
-from steadygrad.watch import Iterate, Watch
 
-TRUSTED_ERROR = 1e-2
-"""A solve whose error estimate exceeds this is not called converged, however small its residual."""
 TRAIL = 6
-"""Residual vectors kept for the estimate of the error: more hardly help, and each is a state in memory."""
+"""States kept for the estimate of the error: more hardly help, and each takes memory."""
+GROWTH = 1e4
+"""A residual above its smallest by this factor has diverged; the transients of non-normal maps stay below."""
+SAFE = (1e-6, 1e6)
+"""Cotangents outside of this are scaled before the solve, since squares of them could leave the range of the dtype."""
+BEYOND = {torch.float64: 1e7}
+"""A residual that a solver holds is the true one where it is so many roundings of z; a thousand where nothing is said."""
+ROUNDING = 8.0
+"""Roundings of J, in units of eps, that a certificate allows for."""
+
+
+@dataclass(frozen=True)
+class System:
+    """(I − Jᵀ) z = b, a row a problem: what an adjoint solver is given. `vjp(v)` is Jᵀv and `jvp(v)` is Jv."""
+
+    jacobian: Linear
+    b: Tensor
+
+    def vjp(self, v: Tensor) -> Tensor:
+        """Jᵀ v."""
+        return self.jacobian.vjp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        """J v."""
+        return self.jacobian.jvp(v)
+
+    def residual(self, z: Tensor) -> Tensor:
+        """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
+        return self.b - z + self.jacobian.vjp(z) if z.any() else self.b
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
+        return self.jacobian.vjp(z) + self.b if z.any() else self.b
+
+    def part(self, rows: Tensor, value: Tensor) -> System | None:
+        """The system of some of the problems; None where J cannot be had for them alone."""
+        jacobian = part_of(self.jacobian, rows)
+        return None if jacobian is None else System(jacobian, self.b[rows])
+
+
+def part_of(jacobian: Linear, rows: Tensor) -> Linear | None:
+    """J of some of the problems, from a Jacobian that can give it."""
+    part: Callable[[Tensor], Linear | None] | None = getattr(jacobian, "part", None)
+    return None if part is None else part(rows)
 
 
 @dataclass
@@ -31,9 +75,8 @@ class LinearSolution:
     status: list[Status]
     residual: list[float]
     """‖b − (I − Jᵀ)z‖ / ‖b‖, the true one."""
-    error: ErrorEstimate
-    unfinished: list[int] = field(default_factory=list[int])
-    """The few rows that were left when the rest had ended, if that was asked for."""
+    error: list[float]
+    """Estimates of ‖z − z*‖ / ‖z*‖."""
 
 
 class AdjointSolver(Method, ABC):
@@ -43,6 +86,14 @@ class AdjointSolver(Method, ABC):
     @abstractmethod
     def counts(self) -> bool:
         """Whether an exact number of steps was asked for."""
+
+    @abstractmethod
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
+
+
+class IterativeSolver(AdjointSolver, Iteration, ABC):
+    """An adjoint solver that the driver runs."""
 
     @property
     def scale_free(self) -> bool:
@@ -54,37 +105,34 @@ class AdjointSolver(Method, ABC):
         """Whether the solver is asked for something else than the solution, so that the residual cannot vanish."""
         return False
 
-    @abstractmethod
-    def watch(self, b: Tensor) -> Watch:
-        """How this solver stops on b."""
+    @property
+    def exact_residual(self) -> bool:
+        """Whether the residual that the solver holds is that of its value, and not one of a recurrence that may drift."""
+        return False
 
     @abstractmethod
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        """Yield iterates from z on."""
+    def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
+        """The limit of steps, rtol (None for a count) and atol."""
 
-    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None, few: int = 0) -> LinearSolution:
-        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0.
-
-        With `few`, stop when no more rows than that are left, for the caller to go on with these alone.
-        """
+    def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
+        """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
         if not b.any():
             rows = b.shape[0]
-            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Known([0.0] * rows))
+            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, [0.0] * rows)
         scale = b.abs().amax(dim=1, keepdim=True)
         scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
-        if self.scale_free and not (scale.min() > 1e-6 and scale.max() < 1e6):
-            # Squares of very small or large cotangents would leave the range of the dtype; the equation is linear.
-            solved = self.solve(jacobian, b / scale, None if z is None else z / scale, few)
+        if self.scale_free and not (scale.min() > SAFE[0] and scale.max() < SAFE[1]):
+            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
             return replace(solved, z=solved.z * scale)
         start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
-        return certified(self, self.iterates(jacobian, b, start), jacobian, b, few)
+        return _certified(self, System(jacobian, b), start)
 
 
 @dataclass(frozen=True, repr=False)
-class LinearSolver(AdjointSolver):
+class LinearSolver(IterativeSolver):
     """An iteration for (I − Jᵀ) z = b: exactly `steps` of it, or at most `max_steps` until ‖r‖ ≤ rtol·‖b‖.
 
-    `rtol=None` means 1e-5 in float32 and 1e-10 in float64.
+    `rtol=None` means 1e-5 in float32 and 1e-10 in float64, twice the precision of the dtype in half precision.
     """
 
     steps: int | None = None
@@ -97,94 +145,125 @@ class LinearSolver(AdjointSolver):
             check_count("steps", self.steps, least=0)
             if self.rtol is not None:
                 raise ValueError(f"steps={self.steps} is an exact count, so rtol={self.rtol} would be ignored; give one of them.")
-        if self.rtol is not None and not (0 < self.rtol < 1):
-            raise ValueError(f"rtol must lie between 0 and 1; got {self.rtol}. For an exact count give steps.")
+        if self.rtol is not None:
+            check_number("rtol", self.rtol)
+            if not (0 < self.rtol < 1):
+                raise ValueError(f"rtol must lie between 0 and 1; got {self.rtol}. For an exact count give steps.")
 
     @property
     def counts(self) -> bool:
         return self.steps is not None
 
-    def watch(self, b: Tensor) -> Watch:
-        limit = (self.max_steps if self.steps is None else self.steps) + 1  # the start is an iterate too
-        return watch_adjoint(b, limit, None if self.counts else self.rtol or default_rtol(b.dtype))
+    def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
+        if self.steps is not None:
+            return self.steps, None, 0.0
+        return self.max_steps, max(self.rtol or default_rtol(precision), torch.finfo(precision).eps), 0.0
 
 
-def default_rtol(dtype: torch.dtype) -> float:
+def default_rtol(precision: torch.dtype) -> float:
     """What `rtol=None` means."""
-    return {torch.float64: 1e-10, torch.float32: 1e-5}.get(dtype, 1e-2)
+    return {torch.float64: 1e-10, torch.float32: 1e-5}.get(precision, 2 * torch.finfo(precision).eps)
 
 
-def watch_adjoint(b: Tensor, limit: int, rtol: float | None, atol: float = 0.0) -> Watch:
-    """A watch on residuals relative to ‖b‖."""
-    size = norms(b)
-    # Terms below eps²·‖b‖ change nothing but fall into denormals, where a CPU is 25 times slower.
-    negligible = torch.finfo(b.dtype).eps ** 2
-    return Watch(lambda _: size, limit, rtol, atol, keep_best=rtol is not None, negligible=negligible, unit=0.0, trail=TRAIL)
+def precision_of(jacobian: Linear, b: Tensor) -> torch.dtype:
+    """The dtype in which J computes, where that is coarser than that of b."""
+    return getattr(jacobian, "precision", None) or b.dtype
 
 
-def certified(solver: AdjointSolver, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor, few: int = 0) -> LinearSolution:
-    """Run the iteration, then spend one product on the true residual of what it kept."""
-    watch = solver.watch(b)
-    size = norms(b)
-    rows = range(len(size))
-    asked = watch.rtol
-    watch.few = few if asked is not None else 0
-    last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
-    unfinished = list(watch.open) if watch.step < watch.limit else []
-    watch.few = 0
-    if asked is not None and not solver.biased:
-        tolerance = [asked + (watch.atol / s if s else 0.0) for s in size]
-        unconfirmed = [i for i in rows if watch.status[i] is Status.CONVERGED and residual[i] > tolerance[i]]
-        for i in unconfirmed:
-            watch.reopen(i, 0.5 * asked * tolerance[i] / residual[i])
-        if unconfirmed:  # start afresh from the true residual
-            watch.hold(unfinished)
-            watch.trail.clear()
-            iterates = solver.iterates(jacobian, b, z)
-            last, kept, z, r, residual = _confirm(watch, iterates, jacobian, b)
-            for i in unconfirmed:
-                watch.status[i] = Status.CONVERGED if residual[i] <= tolerance[i] else Status.STAGNATED
-    error = Extrapolated.of(list(watch.trail), (z, r), last) if kept.gain is None else from_gain(kept.gain(), r, z)
-    if asked is not None and Status.STAGNATED in watch.status:
-        for i in _as_good_as_rounding_allows(asked, z, size, residual, error):
-            watch.status[i] = Status.CONVERGED if watch.status[i] is Status.STAGNATED else watch.status[i]
-    first = [n / s if s else 0.0 for n, s in zip(watch.first, size, strict=True)]
-    wrong = [False] * len(size)
-    if asked is not None:
-        wrong = [a or b for a, b in zip(error.exceeds(TRUSTED_ERROR), beyond_rounding(z, size), strict=True)]
-    status = [_judged(watch.status[i], asked is None, first[i], residual[i], wrong[i]) for i in rows]
-    return LinearSolution(z, status, residual, error, unfinished)
+def _certified(solver: IterativeSolver, system: System, start: Tensor) -> LinearSolution:
+    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once."""
+    b, precision = system.b, precision_of(system.jacobian, system.b)
+    eps = torch.finfo(precision).eps
+    limit, rtol, atol = solver.tolerance(precision)
+    size = numpy.array(norms(b))
+    goal = Goal(
+        limit=limit,
+        rtol=rtol,
+        atol=atol,
+        sizes=(b.shape[1],),
+        scale=size[:, None],
+        growth=GROWTH,
+        best=rtol is not None,
+        negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
+        trail=TRAIL,
+    )
+    ended = drive(solver, system, start, goal, divide=rtol is not None)
+    residual, r = _true_residual(solver, system, ended, eps)
+    if rtol is not None and not solver.biased:
+        allowed = rtol * size + atol
+        doubtful = [i for i, s in enumerate(ended.status) if s is Status.CONVERGED and residual[i] > allowed[i]]
+        if doubtful:
+            ended = _again(solver, system, ended, goal, doubtful, float((allowed / residual)[doubtful].min()))
+            residual, r = _true_residual(solver, system, ended, eps)
+            for i in doubtful:
+                ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
+    z, length = ended.value, numpy.array(norms(ended.value))
+    gain, here = ended.gain, torch.arange(len(size), device=b.device)[_index(ended.rows)]
+    gain[ended.rows] = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
+    error = [_error(g, r, n, eps) for g, r, n in zip(gain, residual, length, strict=True)]
+    relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
+    first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
+    status = [
+        _judged(ended.status[i], rtol, first[i], relative[i], error[i], length[i] / size[i] if size[i] else 0.0, eps)
+        for i in range(len(size))
+    ]
+    return LinearSolution(z, status, relative, error)
 
 
-def beyond_rounding(z: Tensor, size: list[float]) -> list[bool]:
-    """Where z is so much larger than b that the rounding of J alone, a few eps in I − J, moves it by more than is trusted."""
-    eps = 8 * torch.finfo(z.dtype).eps
-    return [eps * n > TRUSTED_ERROR * s for n, s in zip(norms(z), size, strict=True)]
+def _index(rows: Rows) -> Any:
+    return rows if isinstance(rows, slice) else torch.from_numpy(rows)
 
 
-def _as_good_as_rounding_allows(
-    asked: float, z: Tensor, size: list[float], residual: list[float], error: ErrorEstimate
-) -> list[int]:
-    """Rows whose residual is at the floor that ‖z‖ ≫ ‖b‖ sets, and whose error is as small as the residual was to be."""
-    rounding = 4 * torch.finfo(z.dtype).eps
-    rows = zip(norms(z), size, residual, error.values(), strict=True)
-    return [i for i, (n, s, r, e) in enumerate(rows) if s and r <= min(rounding * n / s, 100 * asked) and e <= asked]
+def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
+    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it already."""
+    z = ended.value
+    if solver.exact_residual and not ended.divided and (
+        ended.norms > BEYOND.get(z.dtype, 1e3) * eps * numpy.array(norms(z))
+    ).all():
+        return ended.norms, None
+    r = system.b - z + system.vjp(z)
+    return numpy.array(norms(r)), r
 
 
-def _confirm(
-    watch: Watch, iterates: Iterator[Iterate], jacobian: Linear, b: Tensor
-) -> tuple[bool, Iterate, Tensor, Tensor, list[float]]:
-    kept = watch.follow(iterates)
-    z = kept.formed()
-    r = b - z + jacobian.vjp(z)
-    return kept is watch.last, kept, z, r, [n / s if s else 0.0 for n, s in zip(norms(r), norms(b), strict=True)]
+def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, rows: list[int], share: float) -> Ended:
+    """Go on from what was found, to a smaller tolerance: the recurrence had lost touch with the truth in these rows."""
+    limit = max(goal.limit - before.steps, 1)
+    assert goal.rtol is not None
+    smaller = replace(goal, limit=limit, rtol=0.5 * share * goal.rtol)
+    ended = drive(solver, system, before.value, smaller)
+    mask = torch.zeros(len(before.status), 1, dtype=torch.bool, device=before.value.device)
+    mask[rows] = True
+    ended.value = torch.where(mask, ended.value, before.value)
+    taken = mask[:, 0].cpu().numpy()
+    ended.status = [a if t else b for a, b, t in zip(ended.status, before.status, taken, strict=True)]
+    ended.norms = numpy.full(len(taken), 0.0)  # to be taken anew
+    ended.first = before.first
+    return ended
 
 
-def _judged(status: Status, counted: bool, first: float, residual: float, wrong: bool) -> Status:
+def _error(gain: float, residual: float, length: float, eps: float) -> float:
+    """‖e‖ / ‖z‖. A residual at the rounding of z has changes that say nothing; ten of it is then a good guess."""
+    if residual <= 2 * eps * length:
+        return 10 * max(residual / length, 2 * eps) if residual else 0.0
+    return relative_error(float(gain), float(residual), float(length))
+
+
+def _judged(
+    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, eps: float
+) -> Status:
+    """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE
-    if counted:
+    if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
-    if status is Status.CONVERGED and wrong:
+    floor = min(4 * eps * growth, 100 * rtol)
+    if status is Status.STAGNATED and residual <= floor and error <= rtol:
+        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
+    if status is Status.CONVERGED and not (error <= max(TRUSTED, ROUNDING * eps) and not beyond_rounding(growth, eps)):
         return Status.STAGNATED
     return status
+
+
+def beyond_rounding(growth: float, eps: float) -> bool:
+    """Whether ‖z‖ / ‖b‖ is so large that the rounding of J alone, a few eps in I − J, moves z by more than is trusted."""
+    return ROUNDING * eps * growth > max(TRUSTED, 2 * ROUNDING * eps)

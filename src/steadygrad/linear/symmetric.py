@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Linear
 from steadygrad.linear.gmres import gain_of
-from steadygrad.linear.rows import dot, norm, over
-from steadygrad.linear.solver import LinearSolver
-from steadygrad.watch import Iterate
+from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.rows import dot, norm, over
+
+SYMMETRIC = 0.6
+"""The part of GMRES's factor that symmetry spares: the median of estimate / error over the symmetric test problems."""
+
+
+class Conjugate(NamedTuple):
+    """The iterate, its residual, and the direction."""
+
+    z: Tensor
+    r: Tensor
+    p: Tensor
+    gamma: Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,17 +32,39 @@ class CG(LinearSolver):
     Elsewhere it may wander; the certificate says so. Hestenes and Stiefel 1952.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        r = p = b - z + jacobian.vjp(z) if z.any() else b
-        gamma = dot(r, r)
-        while True:
-            yield Iterate(z, lambda r=r: r, point=z)
-            q = p - jacobian.vjp(p)
-            alpha = over(gamma, dot(p, q))
-            z = z + alpha * p
-            r = r - alpha * q
-            gamma, previous = dot(r, r), gamma
-            p = r + over(gamma, previous) * p
+    def init(self, problem: System, start: Tensor) -> Conjugate:
+        r = problem.residual(start)
+        return Conjugate(start, r, r, dot(r, r))
+
+    def step(self, problem: System, state: Conjugate) -> Conjugate:
+        z, r, p, gamma = state
+        q = p - problem.vjp(p)
+        alpha = over(gamma, dot(p, q))
+        z = z + alpha * p
+        r = r - alpha * q
+        gamma, previous = dot(r, r), gamma
+        return Conjugate(z, r, r + over(gamma, previous) * p, gamma)
+
+    def value(self, state: Conjugate) -> Tensor:
+        return state.z
+
+    def residual(self, state: Conjugate) -> Tensor:
+        return state.r
+
+
+class Tridiagonal(NamedTuple):
+    """The iterate, the last Lanczos vectors, the last two rotations, and the tridiagonal matrix."""
+
+    z: Tensor
+    eta: Tensor
+    v: Tensor
+    before: Tensor
+    w0: Tensor
+    w1: Tensor
+    cosines: tuple[Tensor, Tensor]
+    sines: tuple[Tensor, Tensor]
+    diagonal: tuple[Tensor, ...]
+    below: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,41 +74,43 @@ class MINRES(LinearSolver):
     The residual never grows, also where I−J is indefinite (a saddle). Paige and Saunders 1975.
     """
 
-    def iterates(self, jacobian: Linear, b: Tensor, z: Tensor) -> Iterator[Iterate]:
-        r = b - z + jacobian.vjp(z) if z.any() else b
-        beta = eta = norm(r)
-        v, before = over(r, beta), torch.zeros_like(r)
-        w0 = w1 = torch.zeros_like(r)
-        c0 = c1 = torch.ones_like(beta)
-        s0 = s1 = torch.zeros_like(beta)
-        diagonal: list[Tensor] = []
-        below: list[Tensor] = [beta]
-        while True:
-            yield Iterate(z, lambda eta=eta: eta, partial(_gain, tuple(diagonal), tuple(below), z))
-            image = v - jacobian.vjp(v)
-            alpha = dot(v, image)
-            after = image - alpha * v - beta * before
-            length = norm(after)
-            delta = c1 * alpha - c0 * s1 * beta
-            rho1, rho2, rho3 = torch.hypot(delta, length), s1 * alpha + c0 * c1 * beta, s0 * beta
-            c0, c1, s0, s1 = c1, over(delta, rho1), s1, over(length, rho1)
-            w0, w1 = w1, over(v - rho3 * w0 - rho2 * w1, rho1)
-            z = z + c1 * eta * w1
-            eta = -s1 * eta
-            before, v, beta = v, over(after, length), length
-            diagonal.append(alpha)
-            below.append(length)
+    def init(self, problem: System, start: Tensor) -> Tridiagonal:
+        r = problem.residual(start)
+        beta = norm(r)
+        nothing, one, zero = torch.zeros_like(r), torch.ones_like(beta), torch.zeros_like(beta)
+        return Tridiagonal(start, beta, over(r, beta), nothing, nothing, nothing, (one, one), (zero, zero), (), (beta,))
 
+    def step(self, problem: System, state: Tridiagonal) -> Tridiagonal:
+        z, eta, v, before, w0, w1, (c0, c1), (s0, s1), diagonal, below = state
+        beta = below[-1]
+        image = v - problem.vjp(v)
+        alpha = dot(v, image)
+        after = image - alpha * v - beta * before
+        length = norm(after)
+        delta = c1 * alpha - c0 * s1 * beta
+        rho1, rho2, rho3 = torch.hypot(delta, length), s1 * alpha + c0 * c1 * beta, s0 * beta
+        cosines, sines = (c1, over(delta, rho1)), (s1, over(length, rho1))
+        w0, w1 = w1, over(v - rho3 * w0 - rho2 * w1, rho1)
+        z = z + cosines[1] * eta * w1
+        return Tridiagonal(
+            z, -sines[1] * eta, over(after, length), v, w0, w1, cosines, sines, (*diagonal, alpha), (*below, length)
+        )
 
-def _gain(diagonal: tuple[Tensor, ...], below: tuple[Tensor, ...], like: Tensor) -> Tensor:
-    """That of GMRES on the tridiagonal matrix of the Lanczos steps, less the part of its factor that symmetry spares."""
-    steps = len(diagonal)
-    if steps == 0:
-        return torch.ones_like(like[:, :1])
-    hessenberg = torch.zeros(like.shape[0], steps + 1, steps, dtype=torch.float64, device=like.device)
-    for j in range(steps):
-        hessenberg[:, j, j] = diagonal[j][:, 0]
-        hessenberg[:, j + 1, j] = below[j + 1][:, 0]
-        if j + 1 < steps:
-            hessenberg[:, j, j + 1] = below[j + 1][:, 0]
-    return 0.6 * gain_of(hessenberg)
+    def value(self, state: Tridiagonal) -> Tensor:
+        return state.z
+
+    def residual(self, state: Tridiagonal) -> Tensor:
+        return state.eta
+
+    def gain(self, state: Tridiagonal) -> Tensor:
+        """That of GMRES on the tridiagonal matrix of the Lanczos steps."""
+        steps = len(state.diagonal)
+        if steps == 0:
+            return torch.ones_like(state.eta)
+        hessenberg = torch.zeros(state.z.shape[0], steps + 1, steps, dtype=torch.float64, device=state.z.device)
+        for j in range(steps):
+            hessenberg[:, j, j] = state.diagonal[j][:, 0]
+            hessenberg[:, j + 1, j] = state.below[j + 1][:, 0]
+            if j + 1 < steps:
+                hessenberg[:, j, j + 1] = state.below[j + 1][:, 0]
+        return SYMMETRIC * gain_of(hessenberg)

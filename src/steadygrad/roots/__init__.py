@@ -2,5 +2,6 @@
 
 from steadygrad.roots.minimise import EnergyStep, Minimise
 from steadygrad.roots.newton import Newton, RootStep
+from steadygrad.roots.newton_cg import NewtonCG
 
-__all__ = ["EnergyStep", "Minimise", "Newton", "RootStep"]
+__all__ = ["EnergyStep", "Minimise", "Newton", "NewtonCG", "RootStep"]

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.linear import MINRES
-from steadygrad.linear.rows import norm
 from steadygrad.method import check_count
-from steadygrad.roots.newton import combine, newton_step
+from steadygrad.roots.curvature import away_from_a_saddle
+from steadygrad.roots.newton import combine, differentiable, far_from, newton_step
+from steadygrad.rows import dot, norm
 from steadygrad.state import State, leaves_of, map_state
-from steadygrad.update import Update, update_behind
-from steadygrad.watch import Iterate, Iterates
+from steadygrad.update import Update
 
 
 def lbfgs(parameters: list[Tensor]) -> torch.optim.Optimizer:
     """L-BFGS with a line search, one step a call."""
-    return torch.optim.LBFGS(parameters, max_iter=1, tolerance_grad=0.0, tolerance_change=0.0, line_search_fn="strong_wolfe")
+    # With max_iter=1 torch allows one evaluation by default, with which its line search cannot move.
+    return torch.optim.LBFGS(
+        parameters, max_iter=1, max_eval=25, tolerance_grad=0.0, tolerance_change=0.0, line_search_fn="strong_wolfe"
+    )
+
+
+class Lowered(NamedTuple):
+    """A state and how far it is from a minimum; None before the first step."""
+
+    h: Tensor
+    length: Tensor | None
+    optimiser: Any
+    closure: Any
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +42,8 @@ class Minimise(FixedPointSolver):
 
     `optimiser` makes one from a list of tensors: `lambda p: torch.optim.Adam(p, lr=0.1)`; by default L-BFGS. After every
     `every` of its steps the Hessian equation is solved by MINRES, so that the tolerance has the units of h whatever those of
-    the energy, and a flat or unbounded energy does not pass for solved. For one problem, through `sg.minimum`.
+    the energy, and a flat or unbounded energy does not pass for solved. A saddle or a maximum is left along its direction of
+    negative curvature. For one problem, through `sg.minimum`.
     """
 
     max_steps: int = 100
@@ -42,27 +55,45 @@ class Minimise(FixedPointSolver):
         super().__post_init__()
         check_count("every", self.every, least=1)
 
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        behind = update_behind(update)
-        if h.shape[0] > 1:
-            raise ValueError("Minimise runs one optimiser and would couple the problems of a batch; use forward=Newton().")
-        update(h)
-        state = h.detach().clone().requires_grad_()
-        optimiser = self.optimiser([state])
-        closure = _closure(behind, state, optimiser)
-        while True:
-            for _ in range(self.every):
-                with torch.enable_grad():
-                    optimiser.step(closure)
-            new = state.detach().clone()
-            f = update(new) - new
-            d, length = newton_step(update, MINRES(), new, f)
-            polished = new + d
-            if norm(update(polished) - polished) < norm(f):
-                new = polished
-                with torch.no_grad():
-                    state.copy_(new)
-            yield Iterate(new, lambda length=length: length)
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Lowered:
+        update = differentiable(problem)
+        if start.shape[0] > 1:
+            raise ValueError("Minimise runs one optimiser and would couple the problems of a batch; use forward=NewtonCG().")
+        problem(start)
+        moving = start.detach().clone().requires_grad_()
+        optimiser = self.optimiser([moving])
+        return Lowered(start, None, optimiser, _closure(update, moving, optimiser))
+
+    def step(self, problem: Callable[[Tensor], Tensor], state: Lowered) -> Lowered:
+        moving: Tensor = state.optimiser.param_groups[0]["params"][0]
+        for _ in range(self.every):
+            with torch.enable_grad():
+                state.optimiser.step(state.closure)
+        new, length = self._polished(problem, moving.detach().clone())
+        with torch.no_grad():
+            moving.copy_(new)
+        return state._replace(h=new, length=length)
+
+    def _polished(self, problem: Callable[[Tensor], Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
+        """The state after a Newton step, if that helps, and how far it is from a minimum."""
+        f = problem(h) - h
+        d, length = newton_step(problem, MINRES(), h, f)
+        small = self.rtol * norm(h) + self.atol
+        if dot(d, f) < 0:  # dᵀHd is negative: the step leads up to a saddle or a maximum
+            d, length = torch.zeros_like(d), far_from(h, f)
+        after = problem(h + d) - (h + d)
+        new = h + d if norm(after) < norm(f) else h
+        if length <= small or not f.any():
+            escape = away_from_a_saddle(differentiable(problem), new)
+            if escape.any():
+                return new + escape, far_from(h, f)
+        return new, length
+
+    def value(self, state: Lowered) -> Tensor:
+        return state.h
+
+    def residual(self, state: Lowered) -> Tensor | None:
+        return state.length
 
 
 def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:

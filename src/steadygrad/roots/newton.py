@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.jacobian import Jacobian, transposed
-from steadygrad.linear import GMRES
-from steadygrad.linear.rows import norm
-from steadygrad.linear.solver import AdjointSolver
+from steadygrad.linear import GMRES, AdjointSolver
+from steadygrad.rows import norm
 from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
-from steadygrad.update import update_behind
-from steadygrad.watch import Iterate, Iterates
+from steadygrad.update import Update
 
 HALVINGS = 8
 """How often a step that does not shrink the residual is halved."""
+
+
+class Stepped(NamedTuple):
+    """A state, its residual F(h) − h, and the length of the step that led to it; None before the first."""
+
+    h: Tensor
+    f: Tensor
+    length: Tensor | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,37 +46,52 @@ class Newton(FixedPointSolver):
         if not isinstance(self.linear, AdjointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"linear must be a solver such as GMRES(); got {self.linear!r}.")
 
-    def iterates(self, update: Callable[[Tensor], Tensor], h: Tensor) -> Iterates:
-        f = update(h) - h
-        while True:
-            d, length = newton_step(update, self.linear, h, f)
-            new, after = _shortened(update, h, d, f)
-            rows = yield Iterate(new, lambda length=length: length)
-            h, f = (new, after) if rows is None else (new[rows], after[rows])
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Stepped:
+        return Stepped(start, problem(start) - start, None)
+
+    def step(self, problem: Callable[[Tensor], Tensor], state: Stepped) -> Stepped:
+        d, length = newton_step(problem, self.linear, state.h, state.f)
+        return Stepped(*_shortened(problem, state.h, d, state.f), length)
+
+    def value(self, state: Stepped) -> Tensor:
+        return state.h
+
+    def residual(self, state: Stepped) -> Tensor | None:
+        return state.length
 
 
-def newton_step(update: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
+    """The update, for solvers that need more of it than its values."""
+    if not isinstance(problem, Update):
+        raise TypeError(f"this solver needs the derivatives of F and cannot work on {problem!r}; use it as a forward solver.")
+    return problem
+
+
+def newton_step(problem: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
     """d with (I − J) d = f, and how far h is from a root, as a column: ‖d‖, or more than ‖h‖ where d is not to be had."""
-    jacobian = Jacobian(update_behind(update), h)
-    solved = linear.solve(transposed(jacobian), f)
+    solved = linear.solve(transposed(Jacobian(differentiable(problem), h)), f)
     found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)
-    far = torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + norm(h), torch.full_like(norm(h), torch.nan))
-    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, norm(solved.z), far)
+    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, norm(solved.z), far_from(h, f))
 
 
-def _shortened(update: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+def far_from(h: Tensor, f: Tensor) -> Tensor:
+    """A length that no tolerance accepts, as a column; NaN where F is."""
+    return torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + norm(h), torch.full_like(norm(h), torch.nan))
+
+
+def _shortened(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
     """h + t·d for the largest t of 1, ½, ¼, … that shrinks the residual, row by row, and the residual there."""
     t = torch.ones_like(h[:, :1])
     size = norm(f)
     new = h + d
-    after = update(new) - new
+    after = problem(new) - new
     for _ in range(HALVINGS):
         grew = ~(norm(after) < size) & (size > 0)
         if not grew.any():
             break
         t = torch.where(grew, t / 2, t)
         new = h + t * d
-        after = update(new) - new
+        after = problem(new) - new
     return new, after
 
 

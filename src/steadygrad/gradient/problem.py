@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint import FixedPointSolver, Outcome
+from steadygrad.fixedpoint import FixedPointSolver
+from steadygrad.iteration import Ended
+from steadygrad.iteration.norms import leaf_norms
 from steadygrad.method import Method
-from steadygrad.solution import AdjointRecord, OnFailure
-from steadygrad.update import Update
+from steadygrad.solution import AdjointRecord, OnFailure, Status, report_failure
+from steadygrad.update import AGREEMENT, Update
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Solved:
     """The tensors of the steady state, with their gradient, and how they were found."""
 
     leaves: list[Tensor]
-    outcome: Outcome
+    ended: Ended
     record: AdjointRecord
     iterates: dict[int, list[Tensor]] = field(default_factory=dict[int, list[Tensor]])
 
@@ -54,29 +56,39 @@ class Gradient(Method, ABC):
             )
 
 
-class Present:
-    """The update for the problems that are left."""
-
-    def __init__(self, update: Update) -> None:
-        self._all = self.update = update
-
-    def __call__(self, h: Tensor) -> Tensor:
-        return self.update(h)
-
-    def drop(self, rows: list[int]) -> bool:
-        """Go on with these problems only, if F allows it."""
-        if self._all.divisible:
-            self.update = self._all.of_rows(rows)
-        return self._all.divisible
-
-
-def without_graph(problem: Problem) -> Outcome:
-    """The steady state found without recording anything; problems that have ended are dropped where F allows it."""
-    present = Present(problem.update)
-    droppable = len(problem.update.layout.batch) == 1 and problem.update.args and not problem.iterates
+def without_graph(problem: Problem) -> Ended:
+    """The steady state found without recording anything; problems that have ended are left out where F allows it."""
+    update, layout = problem.update, problem.update.layout
     with torch.no_grad():
         start = problem.start.detach()
-        return problem.forward.solve(present, start, present.drop if droppable else None, problem.iterates)
+        divide = len(layout.batch) == 1 and bool(update.args) and not problem.iterates
+        ended = problem.forward.solve(update, start, layout.sizes, update.precision, divide, problem.iterates)
+        if ended.divided and _moves(problem, ended):
+            update.coupled = True
+            ended = problem.forward.solve(update, start, layout.sizes, update.precision, False, problem.iterates)
+    if update.coupled:
+        report_failure(_COUPLED, problem.on_failure)
+    return ended
+
+
+SLACK = 10.0
+"""A converged problem that moves by so many times its tolerance once the others are back was not converged without them."""
+
+_COUPLED = (
+    "F couples the problems of the batch: leaving some out changes the others, so batch_dims is not for this F. They were "
+    "solved together instead. Give batch_dims=0 for one problem; let F use its arguments row by row (no mean over the "
+    "batch, no table indexed by position); for graphs batched as one give batch_index."
+)
+
+
+def _moves(problem: Problem, ended: Ended) -> bool:
+    """Whether F on all problems moves states that were found with some of them left out."""
+    update, forward = problem.update, problem.forward
+    done = [i for i, status in enumerate(ended.status) if status is Status.CONVERGED]
+    moved, size = leaf_norms([update(ended.value) - ended.value, ended.value], update.layout.sizes)
+    eps = torch.finfo(update.precision).eps
+    allowed = SLACK * (max(forward.rtol, eps) * ended.scale + forward.atol) + AGREEMENT * eps * size
+    return bool((moved > allowed)[done].any())
 
 
 def own_leaves(problem: Problem, value: Tensor) -> list[Tensor]:
@@ -85,7 +97,7 @@ def own_leaves(problem: Problem, value: Tensor) -> list[Tensor]:
 
 
 def own_constants(problem: Problem, value: Tensor) -> list[Tensor]:
-    """The same where nothing needs a gradient."""
+    """The tensors of a flat state where nothing needs a gradient, each with memory of its own."""
     return own_leaves(problem, value.detach())
 
 

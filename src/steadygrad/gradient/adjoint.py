@@ -1,0 +1,185 @@
+"""The adjoint equation of one steady state: from cotangents to z, leaving a certificate behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.jacobian import Jacobian, transposed
+from steadygrad.linear.series import instead_of_what_failed
+from steadygrad.linear.solver import AdjointSolver, LinearSolution
+from steadygrad.rows import dot, over
+from steadygrad.solution import (
+    AdjointRecord,
+    AdjointSolution,
+    OnFailure,
+    Problems,
+    Status,
+    magnitude,
+    report_failure,
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the adjoint solve begins: at zero, at a multiple of an earlier adjoint, or at a draw from U[0, 1]."""
+
+    earlier: Tensor | None = None
+    uniform: bool = False
+    seed: int | None = None
+
+    def of(self, jacobian: Jacobian, b: Tensor) -> Tensor | None:
+        """The start for a cotangent; None for zero."""
+        if self.uniform:
+            generator = None if self.seed is None else torch.Generator(b.device).manual_seed(self.seed)
+            return torch.rand(b.shape, dtype=b.dtype, device=b.device, generator=generator)
+        z = self.earlier
+        if z is None or z.shape != b.shape or not z.isfinite().all() or not z.any():
+            return None
+        # The loss may have another scale or sign by now: the best multiple of z is never worse than nothing.
+        z, size = _unit(z)[0], _unit(b)
+        image = z - jacobian.vjp(z)
+        return over(dot(size[0], image), dot(image, image)) * z * size[1]
+
+
+def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix with rows scaled to a largest entry of one, and the scales: squares of it stay in the range of the dtype."""
+    scale = v.abs().amax(dim=1, keepdim=True)
+    scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
+    return v / scale, scale
+
+
+@dataclass
+class Adjoint:
+    """The frozen linear system of one steady state: from cotangents b to z.
+
+    `rows` are the problems that F was linearised for, where some had no finite state; None for all.
+    """
+
+    jacobian: Jacobian
+    solver: AdjointSolver
+    record: AdjointRecord
+    on_failure: OnFailure
+    name: str
+    start: Start = Start()
+    batch: tuple[int, ...] = field(default=(), init=False)
+    rows: list[int] | None = field(default=None, init=False)
+    moved: bool = field(default=False, init=False)
+    """Whether F is known to depend on h: then a J that autograd does not see is an error."""
+    steady: Numbers | None = field(default=None, init=False)
+    """The sizes (problems, leaves) that a state said to be steady is relative to; None where nobody said so."""
+    outer: float | None = field(default=None, init=False)
+    """The size of the cotangent that the outermost attachment has just solved for."""
+
+    def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
+        """Take note of what the search for the state has found out."""
+        self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
+
+    def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
+        """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
+        jacobian, layout = self.jacobian, self.jacobian.layout
+        with torch.no_grad():
+            b = layout.flatten(cotangents)
+            before = jacobian.products
+            start = None if transpose else self.start.of(jacobian, b)
+            operator = transposed(jacobian) if transpose else jacobian
+            solved = self.solver.solve(operator, b, start)
+            fell_back = self._fall_back(solved)
+            if fell_back:
+                solved = instead_of_what_failed(solved, operator, b, lost=-1.0)
+            moved = jacobian.moved()
+            change = dot(solved.z.double(), moved.double())
+            if not transpose:
+                self.record.z = solved.z
+            problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
+            self.record.last = AdjointSolution(
+                status=problems.worst,
+                products=jacobian.products - before,
+                residual=max(solved.residual),
+                error_estimate=max(solved.error),
+                remaining=float(change.sum()),
+                solver=self.name,
+                problems=problems,
+            )
+            self._report(self.record.last, fell_back, not transpose and self._unsteady(b, change))
+            return layout.split(solved.z)
+
+    def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
+        """The cotangents of the problems that F was linearised for."""
+        if self.rows is None:
+            return list(cotangents)
+        return [cotangent[self.rows] for cotangent in cotangents]
+
+    def is_rest(self, cotangents: Sequence[Tensor], last: bool) -> bool:
+        """Whether these are no more than what the outermost solve, just done, has left over."""
+        outer, done = self.outer, self.record.last
+        if last:
+            self.outer = None
+        if outer is None or done is None:
+            return False
+        return size_of(cotangents) <= (2 * done.residual + LAST_DIGITS) * outer
+
+    def _fall_back(self, solved: LinearSolution) -> bool:
+        failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
+        return failed and self.on_failure == "fallback"
+
+    def _unsteady(self, b: Tensor, change: Tensor) -> bool:
+        """Whether a state said to be steady has so far to go that the loss would change by more than is trusted."""
+        if self.steady is None:
+            return False
+        (size,) = leaf_norms([b], self.jacobian.layout.sizes)
+        limit = max(TRUSTED, 8 * torch.finfo(self.jacobian.precision).eps)
+        allowed = limit * (size * self.steady).sum(axis=1)
+        return bool((numpy.abs(change[:, 0].cpu().numpy()) > allowed).any())
+
+    def _all_rows(self, statuses: list[Status]) -> list[Status]:
+        if self.rows is None:
+            return statuses
+        everywhere = [Status.NONFINITE] * self.batch[0]
+        for row, status in zip(self.rows, statuses, strict=True):
+            everywhere[row] = status
+        return everywhere
+
+    def _report(self, adjoint: AdjointSolution, fell_back: bool, unsteady: bool) -> None:
+        if self.jacobian.structurally_zero and self.moved:
+            report_failure(_NO_PATH, self.on_failure)
+        asked_for = adjoint.status is Status.MAX_STEPS and self.solver.counts
+        if adjoint.status is not Status.CONVERGED and not asked_for:
+            report_failure(
+                f"{adjoint.problems.failed}the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual "
+                f"{magnitude(adjoint.residual)}, relative error {magnitude(adjoint.error_estimate)}, change of the loss still "
+                f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}",
+                self.on_failure,
+            )
+        elif unsteady:
+            report_failure(_UNSTEADY.format(magnitude(abs(adjoint.remaining))), self.on_failure)
+
+
+LAST_DIGITS = 1e-15
+"""What rounding leaves of a solve, whatever its residual says."""
+
+
+def size_of(tensors: Sequence[Tensor]) -> float:
+    """The norm of some tensors together."""
+    with torch.no_grad():
+        return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
+
+
+_FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "
+
+_UNSTEADY = (
+    "the state is not steady: to first order the loss would still change by {} on the way to the steady state, so the gradient "
+    "belongs to neither. F moves little in a step, but has far to go. Lower rtol and raise max_steps, use forward=Anderson(...) "
+    "or Newton(), or take larger steps in F."
+)
+
+_NO_PATH = (
+    "autograd sees no path from the state to F(state), yet F changed when the state did: the gradient leaves out how the "
+    "steady state depends on itself. Look in F for detach(), torch.no_grad(), numpy, or a collective without a derivative."
+)

@@ -1,0 +1,7 @@
+"""One driver for every iteration: what a solver says of itself, when to look, how it ended, which problems go on."""
+
+from steadygrad.iteration.driver import Ended, drive
+from steadygrad.iteration.judge import Goal
+from steadygrad.iteration.solver import Forecast, Iteration, several_of
+
+__all__ = ["Ended", "Forecast", "Goal", "Iteration", "drive", "several_of"]

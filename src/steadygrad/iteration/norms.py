@@ -1,0 +1,58 @@
+"""Norms that neither underflow nor overflow, a row a problem and a column a leaf of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy
+import torch
+from torch import Tensor
+
+Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
+Mask: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.bool_]]"
+Rows: TypeAlias = "slice | numpy.ndarray[Any, numpy.dtype[numpy.int64]]"
+"""Which rows of all: indices, or a slice for all of them."""
+
+SAFE = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}
+"""Between these the squares of a norm's terms stay within the range of the dtype, with room for a million of them."""
+
+
+def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
+    """‖v‖ of every row and leaf for each of the vectors, as (rows, leaves) in float64, after one transfer.
+
+    `sizes` are the columns of each leaf; a vector of one column is a norm already. Where squares would leave the range of
+    the dtype, the vector is scaled by its largest entry first.
+    """
+    with torch.no_grad():
+        norms = torch.stack([_norms(vector, sizes, _plain) for vector in vectors])
+        found: Numbers = norms.double().cpu().numpy()
+        low, high = SAFE[vectors[0].dtype]
+        if not (low < found.min() and found.max() < high):
+            norms = torch.stack([_norms(vector, sizes, _scaled) for vector in vectors])
+            found = norms.cpu().numpy()
+    return list(found)
+
+
+def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:
+    vector = vector.detach()
+    if vector.shape[1] == 1 and sum(sizes) != 1:
+        return vector.abs().expand(-1, len(sizes))
+    if len(sizes) == 1:
+        return norm(vector).unsqueeze(1)
+    return torch.stack([norm(part) for part in vector.split(list(sizes), dim=1)], dim=1)
+
+
+def _plain(part: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(part, dim=1)
+
+
+def _scaled(part: Tensor) -> Tensor:
+    largest = part.abs().amax(dim=1, keepdim=True).double()
+    usable = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
+    return torch.linalg.vector_norm(part.double() / usable, dim=1) * usable[:, 0]
+
+
+def norms(vector: Tensor) -> list[float]:
+    """The 2-norm of each row."""
+    return leaf_norms([vector], [vector.shape[1]])[0][:, 0].tolist()

@@ -1,0 +1,78 @@
+"""What a solver has to say of itself: how to start, how to take a step, and what the state it has reached is worth."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, cast
+
+from torch import Tensor
+
+
+class Forecast(NamedTuple):
+    """What a look tells of the problems that are still open."""
+
+    step: int
+    left: float
+    """Steps to the tolerance, of the slowest, at the rate of late; infinite where a residual does not fall."""
+    grown: float
+    """The residual of the worst, over its first."""
+    decades: float
+    """The logarithm of how much too large the largest residual still is."""
+
+
+class Iteration(ABC):
+    """An iteration on matrices with a row a problem; the driver does the rest.
+
+    A state is a NamedTuple of tensors whose first dimension counts the problems (nested tuples and plain numbers may be
+    among its fields). The driver decides when to look at it, and leaves out problems that have ended by indexing it, so a
+    solver keeps nothing of a problem anywhere else. `problem` is what is solved: for a forward solver the update, called as
+    `problem(h)`; for an adjoint solver a `System` with `b`, `vjp(v)` and `jvp(v)`.
+    """
+
+    @abstractmethod
+    def init(self, problem: Any, start: Tensor) -> Any:
+        """The state before the first step."""
+
+    @abstractmethod
+    def step(self, problem: Any, state: Any) -> Any:
+        """The state after one more step."""
+
+    @abstractmethod
+    def value(self, state: Any) -> Tensor:
+        """The iterate, (problems, size)."""
+
+    @abstractmethod
+    def residual(self, state: Any) -> Tensor | None:
+        """What is left of the equation: a vector a problem, or its norm as a column; None before it is known."""
+
+    def point(self, state: Any) -> Tensor:
+        """Where that residual was taken: at the value, unless a solver returns what lies one step ahead of it."""
+        return self.value(state)
+
+    def progress(self, state: Any) -> Tensor | None:
+        """What the stop is judged by, where that is not the residual (a solver that is asked for something else)."""
+        return self.residual(state)
+
+    def gain(self, state: Any) -> Tensor | None:
+        """(problems, 1): an estimate of ‖error‖ / ‖residual‖ from solvers that have one of their own."""
+        return None
+
+    def turn(self, problem: Any, state: Any, forecast: Forecast) -> Any:
+        """The state to go on with after a look at which some problems stay open; solvers of several phases change here."""
+        return state
+
+    def several(self, problem: Any, state: Any, steps: int) -> Any:
+        """The state after so many steps; solvers whose problem can take several at once may do so here."""
+        for _ in range(steps):
+            state = self.step(problem, state)
+        return state
+
+
+def several_of(state: Any, rows: Tensor) -> Any:
+    """The state of some of the problems."""
+    if isinstance(state, Tensor):
+        return state[rows]
+    if isinstance(state, tuple):
+        items = [several_of(item, rows) for item in cast("tuple[Any, ...]", state)]
+        return type(state)(*items) if hasattr(state, "_fields") else tuple(items)
+    return state

@@ -1,0 +1,115 @@
+"""Newton-CG: minima of energies, each problem of a batch by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.jacobian import Jacobian
+from steadygrad.method import check_count
+from steadygrad.roots.curvature import away_from_a_saddle
+from steadygrad.roots.newton import differentiable, far_from
+from steadygrad.rows import dot, norm, over
+
+HALVINGS = 20
+"""How often a step that does not lower the energy is halved."""
+FORCING = 0.1
+"""The largest share of the gradient that the inner solve may leave; less near the minimum, where more pays."""
+
+
+class Descended(NamedTuple):
+    """A state, minus the gradient there, and how far it is from a minimum; None before the first step."""
+
+    h: Tensor
+    f: Tensor
+    length: Tensor | None
+
+
+@dataclass(frozen=True, repr=False)
+class NewtonCG(FixedPointSolver):
+    """Lower an energy along d with ∇²E d ≈ −∇E by conjugate gradients, each problem of a batch by itself.
+
+    A step must lower the energy, or it is halved; where the energy curves down the direction of that is followed, so that
+    the search ends at a minimum and not at a saddle or a maximum. Stops once ‖d‖ ≤ rtol·‖h‖ + atol. Through `sg.minimum`.
+    Nocedal and Wright 2006, Algorithm 7.1.
+    """
+
+    max_steps: int = 100
+    rtol: float = 1e-6
+    inner: int = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("inner", self.inner, least=1)
+
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Descended:
+        return Descended(start, problem(start) - start, None)
+
+    def step(self, problem: Callable[[Tensor], Tensor], state: Descended) -> Descended:
+        h, f, _ = state
+        d, solved = _direction(Jacobian(differentiable(problem), h), f, self.inner)
+        length = torch.where(solved, norm(d), far_from(h, f))
+        arrived = solved & (norm(d) <= self.rtol * norm(h) + self.atol)
+        if arrived.any():
+            escape = torch.where(arrived, away_from_a_saddle(differentiable(problem), h), torch.zeros_like(h))
+            caught = escape.any(dim=1, keepdim=True)
+            d, length = torch.where(caught, escape, d), torch.where(caught, far_from(h, f), length)
+        return Descended(*_lower(problem, h, d, f), length)
+
+    def value(self, state: Descended) -> Tensor:
+        return state.h
+
+    def residual(self, state: Descended) -> Tensor | None:
+        return state.length
+
+
+def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    """d with (I − J) d ≈ f by conjugate gradients, and whether it was had without negative curvature, row by row.
+
+    A row that meets negative curvature keeps the direction it has, or f itself in the first step.
+    """
+    d, r, p = torch.zeros_like(f), f, f
+    gamma = dot(r, r)
+    goal = torch.clamp(norm(f), max=FORCING).square() * gamma
+    goal = torch.minimum(goal, FORCING**2 * gamma)
+    curved = torch.zeros_like(gamma, dtype=torch.bool)
+    for _ in range(limit):
+        going = ~curved & (gamma > goal)
+        if not going.any():
+            break
+        q = p - jacobian.vjp(p)
+        bend = dot(p, q)
+        curved = curved | (going & (bend <= 0))
+        alpha = torch.where(going & ~curved, over(gamma, bend), torch.zeros_like(gamma))
+        d = d + alpha * p
+        r = r - alpha * q
+        after = torch.where(going, dot(r, r), gamma)
+        p = torch.where(going, r + over(after, gamma) * p, p)
+        gamma = after
+    nothing = ~d.any(dim=1, keepdim=True)
+    return torch.where(curved & nothing, f, d), ~curved & d.isfinite().all(dim=1, keepdim=True) & (gamma <= goal)
+
+
+def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    """h + t·d for the largest t of 1, ½, ¼, … that lowers the energy, row by row, and minus the gradient there.
+
+    With f = −∇E the energy changes by −t·d·(f₀ + f₁)/2, to third order in t: no value of the energy is needed, so that it may
+    be one number for the whole batch.
+    """
+    t = torch.ones_like(h[:, :1])
+    new = h + d
+    after = problem(new) - new
+    for _ in range(HALVINGS):
+        rises = ~(dot(d, f + after) > 0) & d.any(dim=1, keepdim=True)
+        rises = rises & (norm(after) > norm(f))  # at the minimum itself rounding decides the sign
+        if not rises.any():
+            break
+        t = torch.where(rises, t / 2, t)
+        new = h + t * d
+        after = problem(new) - new
+    return new, after
