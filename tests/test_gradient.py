@@ -1,5 +1,6 @@
 """Gradients of steady states against dense algebra, finite differences and each other."""
 
+import itertools
 import pytest
 import torch
 from torch import nn
@@ -228,7 +229,10 @@ class TestForward:
     def test_trace_of_residuals(self):
         F, *_, h0 = tanh_problem()
         solution = sg.steady_state(F, h0)
-        assert [step for step, _ in solution.residuals] == list(range(1, solution.steps + 1))
+        looked = [step for step, _ in solution.residuals]
+        assert looked[:3] == [1, 2, 3]
+        assert looked[-1] == solution.steps
+        assert all(0 < after - before <= max(before // 3, 1) for before, after in itertools.pairwise(looked))
         assert solution.residuals[-1][1] <= 1e-5 < solution.residuals[-2][1]
         counted = sg.steady_state(F, h0, forward=sg.Picard(max_steps=25, rtol=0))
         assert [step for step, _ in counted.residuals] == [1, 10, 20, 25]

@@ -18,8 +18,8 @@ from steadygrad.update import REENTRANT, Update, agree
 class Linear(Protocol):
     """What an adjoint solver needs of J: products with it and its transpose on matrices with a row a problem."""
 
-    products: int
-
+    @property
+    def products(self) -> int: ...
     def vjp(self, v: Tensor) -> Tensor: ...
     def jvp(self, v: Tensor) -> Tensor: ...
     def dense(self) -> Tensor: ...
@@ -36,8 +36,7 @@ class Jacobian:
         self.update = update
         self.h = h.detach()
         self.layout: Layout = update.layout
-        self.products = 0
-        self._whole = self
+        self._spent = [0]  # shared with the parts of it
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(drop_grad)
@@ -59,6 +58,11 @@ class Jacobian:
         return update.linearise(self.inputs)
 
     @property
+    def products(self) -> int:
+        """Products with J or Jᵀ so far, those of its parts included."""
+        return self._spent[0]
+
+    @property
     def precision(self) -> torch.dtype:
         """The dtype in which F computes."""
         return self.update.precision
@@ -75,13 +79,13 @@ class Jacobian:
         if not self.update.divisible or self.update.coupled:
             return None
         part = Jacobian(self.update.of_rows(rows), self.h[rows])
-        part._whole = self._whole
+        part._spent = self._spent
         images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.moved()]
         return part if agree(images[1], images[0]) else None
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
-        self._whole.products += 1
+        self._spent[0] += 1
         if len(self.inputs) == 1 and v.dtype is self.layout.dtype:
             (grad,) = self._grad(self.outputs, self.inputs, [v.view(self.layout.shapes[0])])
             self.structurally_zero = grad is None
@@ -93,7 +97,7 @@ class Jacobian:
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
-        self._whole.products += 1
+        self._spent[0] += 1
         if self._transposed is None:
             self._transposed = self._transpose()
         probes, pulled = self._transposed
@@ -128,7 +132,7 @@ class Jacobian:
         try:
             # What torch.autograd.grad calls after its own checks, which take a third of a small product's time.
             return _engine_run_backward(
-                outputs, v, True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+                tuple(outputs), tuple(v), True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
             )
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error

@@ -25,9 +25,7 @@ class Update:
         self.args = args
         self.layout = layout
         self.requires_grad = False
-        self.coupled = False
-        """Whether F was seen to give a problem another image when others were left out."""
-        self._whole = self
+        self._coupled = [False]  # shared with the parts of it
         self._probe = probe
         self._generator: Generator | None = None
         _check_args(args, layout)
@@ -53,13 +51,22 @@ class Update:
         part = self.of_rows(rows)
         if agree(part(value[rows]), self(value)[rows]):
             return part
-        self._whole.coupled = True
+        self.couples()
         return None
+
+    @property
+    def coupled(self) -> bool:
+        """Whether F was seen to give a problem another image when others were left out."""
+        return self._coupled[0]
+
+    def couples(self) -> None:
+        """Take note that F gives a problem another image when others are left out."""
+        self._coupled[0] = True
 
     def of_rows(self, rows: Tensor) -> Update:
         """The same update for some of the problems."""
         part = Update(self.function, map_tensors(lambda arg: arg[rows], self.args), self.layout.of_rows(len(rows)), False)
-        part._whole = self._whole
+        part._coupled = self._coupled
         part._generator = self._generator
         part.requires_grad = self.requires_grad
         return part

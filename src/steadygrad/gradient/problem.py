@@ -64,7 +64,7 @@ def without_graph(problem: Problem) -> Ended:
         divide = len(layout.batch) == 1 and bool(update.args) and not problem.iterates
         ended = problem.forward.solve(update, start, layout.sizes, update.precision, divide, problem.iterates)
         if ended.divided and _moves(problem, ended):
-            update.coupled = True
+            update.couples()
             ended = problem.forward.solve(update, start, layout.sizes, update.precision, False, problem.iterates)
     if update.coupled:
         report_failure(_COUPLED, problem.on_failure)

@@ -90,7 +90,7 @@ class _Drive:
         """The rows that are present, among all."""
         self.trail: deque[Any] = deque([self.state], maxlen=goal.trail)
         self.at: Any = None
-        """The state whose value is to be kept in every open row; None if those are in `kept`."""
+        """What is held of the state whose value is to be kept in every open row; None if those are in `kept`."""
         self.kept: Tensor | None = None
         self.norms: Numbers = numpy.full(problems, math.inf)
         self.gain: Numbers = numpy.ones(problems)
@@ -168,15 +168,14 @@ class _Drive:
         better = better | (ended & numpy.isinf(norms))
         self.norms[self.rows] = numpy.where(better, total, norms)
         if (better == was_open).all():
-            self.at = self.state
+            self.at = self.solver.hold(self.state)
         elif better.any():
             if self.at is not None:
                 self._store(self.solver.value(self.at), was_open)
             self._store(self.solver.value(self.state), better)
             self.at = None
         if ended.any() and self.at is not None:
-            here = self.at is self.state and value is not None
-            self._store(value if here else self.solver.value(self.at), ended)  # pyright: ignore[reportArgumentType]
+            self._store(self.solver.value(self.at) if value is None else value, ended)
 
     def _store(self, value: Tensor, mask: Mask) -> None:
         if mask.all() and isinstance(self.rows, slice):
@@ -209,10 +208,8 @@ class _Drive:
         self._estimate(~keep)
         if self.kept is None:
             self.kept = value
-        same = self.at is self.state
         self.state = several_of(self.state, index)
-        if self.at is not None:
-            self.at = self.state if same else several_of(self.at, index)
+        self.at = several_of(self.at, index)
         self.problem = part
         self.trail = deque([several_of(state, index) for state in self.trail], maxlen=self.goal.trail)
         if self.anchor is not None:

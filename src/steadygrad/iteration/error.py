@@ -64,25 +64,24 @@ def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None
     """
     own = solver.gain(trail[-1])
     if own is not None:
-        found: Numbers = own[:, 0].double().cpu().numpy()
-        return found
+        return own
     pairs = [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
-    return extrapolated(pairs if end is None else [*pairs, end])
-
-
-def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Numbers:
-    """‖e‖ / ‖r‖ at the last of some points with the residuals there, a row a problem.
-
-    Every step s_j from one point to the next changes the residual by −A s_j. The part of r in the span of these changes is
-    inverted exactly (reduced rank extrapolation); the rest is given the largest gain met in that span.
-    """
-    rows = pairs[-1][1].shape[0]
-    m = len(pairs) - 1
-    if m == 0:
-        return numpy.ones(rows)
+    pairs = pairs if end is None else [*pairs, end]
     steps = [after[0] - before[0] for before, after in pairwise(pairs)]
     changes = [before[1] - after[1] for before, after in pairwise(pairs)]
-    gram = _gram([*steps, *changes, pairs[-1][1]]).cpu().numpy()
+    return extrapolated(steps, changes, pairs[-1][1])
+
+
+def extrapolated(steps: list[Tensor], changes: list[Tensor], residual: Tensor) -> Numbers:
+    """‖e‖ / ‖r‖ from some steps s_j and what they took off the residual, c_j = A s_j, a row a problem.
+
+    The part of r in the span of the changes is inverted exactly (reduced rank extrapolation); the rest is given the largest
+    gain met in that span.
+    """
+    rows, m = residual.shape[0], len(steps)
+    if m == 0:
+        return numpy.ones(rows)
+    gram = _gram([*steps, *changes, residual]).cpu().numpy()
     by_step, by_change = gram[:, :m, :m], gram[:, m : 2 * m, m : 2 * m]
     along, r = gram[:, m : 2 * m, -1:], gram[:, -1, -1]
     diagonal = numpy.einsum("rii->ri", by_change)

@@ -139,6 +139,7 @@ class Judge:
     def drop(self, keep: Mask) -> None:
         """Only these of the present rows go on."""
         self._history = [(step, excess[keep]) for step, excess in self._history]
+        self.total = self.total[keep]
 
     def forecast(self, step: int, rows: Rows) -> Forecast:
         """What the open rows still need, at the rate of the later half of their steps."""

@@ -56,3 +56,9 @@ def _scaled(part: Tensor) -> Tensor:
 def norms(vector: Tensor) -> list[float]:
     """The 2-norm of each row."""
     return leaf_norms([vector], [vector.shape[1]])[0][:, 0].tolist()
+
+
+def numbers(column: Tensor) -> Numbers:
+    """A column (problems, 1) as plain numbers."""
+    found: Numbers = column.detach()[:, 0].double().cpu().numpy()
+    return found

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, cast
 
 from torch import Tensor
 
+from steadygrad.iteration.norms import Numbers
+
 
 class Forecast(NamedTuple):
     """What a look tells of the problems that are still open."""
@@ -53,9 +55,13 @@ class Iteration(ABC):
         """What the stop is judged by, where that is not the residual (a solver that is asked for something else)."""
         return self.residual(state)
 
-    def gain(self, state: Any) -> Tensor | None:
-        """(problems, 1): an estimate of ‖error‖ / ‖residual‖ from solvers that have one of their own."""
+    def gain(self, state: Any) -> Numbers | None:
+        """An estimate of ‖error‖ / ‖residual‖, one a problem, from solvers that have one of their own."""
         return None
+
+    def hold(self, state: Any) -> Any:
+        """What is to be kept of a state so that its value can be told later; less than all where a state holds more."""
+        return state
 
     def turn(self, problem: Any, state: Any, forecast: Forecast) -> Any:
         """The state to go on with after a look at which some problems stay open; solvers of several phases change here."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration import Forecast
+from steadygrad.iteration.norms import Numbers
 from steadygrad.jacobian import Linear
 from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
@@ -36,6 +37,12 @@ STALLED = 0.5
 """A whole cycle of GMRES that leaves more than this of the residual has stalled."""
 
 
+LEAP = 8
+"""Steps left from which on leaping ahead is tried."""
+LEAPT = 0.5
+"""A leap must leave less than this of the residual."""
+
+
 class Phase(NamedTuple):
     """The solver at work, with its state, and where the whole began."""
 
@@ -45,6 +52,8 @@ class Phase(NamedTuple):
     """The start and its residual."""
     cycle: Tensor | None = None
     """The residual norm at which the present cycle of GMRES began."""
+    tried: int = 0
+    """The step of the last look at which the series tried to leap."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +69,9 @@ class Auto(LinearSolver):
 
     def init(self, problem: System, start: Tensor) -> Phase:
         begun = Neumann().init(problem, start)
-        return Phase("gmres", Krylov.of(*begun), begun, norm(begun.v)) if self.dear else Phase("series", begun, begun)
+        if self.dear:
+            return Phase("gmres", Krylov.of(begun.z, begun.v), begun, norm(begun.v).double())
+        return Phase("series", begun, begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
         at = _SOLVERS[state.solver].step(problem, state.at)
@@ -74,7 +85,10 @@ class Auto(LinearSolver):
     def residual(self, state: Phase) -> Tensor | None:
         return _SOLVERS[state.solver].residual(state.at)
 
-    def gain(self, state: Phase) -> Tensor | None:
+    def hold(self, state: Phase) -> Phase:
+        return state._replace(at=_SOLVERS[state.solver].hold(state.at))
+
+    def gain(self, state: Phase) -> Numbers:
         return _SOLVERS[state.solver].gain(state.at)
 
     def several(self, problem: Any, state: Phase, steps: int) -> Phase:
@@ -89,7 +103,9 @@ class Auto(LinearSolver):
             grew = forecast.grown > GREW
             if grew or (forecast.step >= HEAD and forecast.left > terms):
                 begun = _smaller(state.at, state.begun)
-                return state._replace(solver="gmres", at=Krylov.of(*begun), cycle=norm(begun.v).double())
+                return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
+            if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
+                return state._replace(at=leapt(state.at), tried=forecast.step)
         elif state.solver == "gmres" and _lsqr_is_faster(state, forecast):
             z = _SOLVERS["gmres"].value(state.at)
             return state._replace(solver="lsqr", at=_SOLVERS["lsqr"].init(problem, z))
@@ -101,6 +117,26 @@ class Auto(LinearSolver):
 
 
 _SOLVERS: dict[str, Any] = {"series": Neumann(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
+
+
+def leapt(sum: Sum) -> Sum:
+    """The series moved ahead by the combination of its last terms that leaves the smallest residual, row by row.
+
+    z + Σ cⱼ vⱼ has the residual v − Σ cⱼ (vⱼ − Jᵀvⱼ): no product is spent. This is reduced rank extrapolation (Sidi 2017), a
+    few steps of GMRES for the price of a small Gram matrix.
+    """
+    terms = torch.stack([v for v, _ in sum.seen], dim=1)
+    changes = terms - torch.stack([image for _, image in sum.seen], dim=1)
+    size = torch.linalg.vector_norm(changes, dim=2, keepdim=True)
+    unit = changes / torch.where(size > 0, size, torch.ones_like(size))
+    gram = (unit @ unit.mT).double()
+    ridge = 10 * torch.finfo(terms.dtype).eps * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
+    along = (sum.v.unsqueeze(1) @ unit.mT).mT.double()
+    c = (torch.linalg.solve_ex(gram + ridge, along).result.to(terms.dtype) / torch.where(size > 0, size, torch.inf)).mT
+    v = sum.v - (c @ changes).squeeze(1)
+    ahead = norm(v) < LEAPT * norm(sum.v)
+    z = torch.where(ahead, sum.z + (c @ terms).squeeze(1), sum.z)
+    return Sum(z, torch.where(ahead, v, sum.v), sum.seen)
 
 
 def _smaller(one: Sum, other: Sum) -> Sum:

@@ -11,6 +11,7 @@ from torch import Tensor
 from steadygrad.linear.basis import Basis
 from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.method import check_count
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import norm, over
 
 CENTRE = 1.6
@@ -93,8 +94,8 @@ class GMRES(LinearSolver):
     def residual(self, state: Krylov) -> Tensor:
         return norm(state.coefficients()[1]) if state.columns else state.beta
 
-    def gain(self, state: Krylov) -> Tensor:
-        return gain_of(state.hessenberg()) if state.columns else torch.ones_like(state.beta)
+    def gain(self, state: Krylov) -> Numbers:
+        return numbers(gain_of(state.hessenberg()) if state.columns else torch.ones_like(state.beta))
 
 
 def gain_of(hessenberg: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import norm, over
 
 
@@ -63,6 +64,6 @@ class LSQR(LinearSolver):
     def residual(self, state: Bidiagonal) -> Tensor:
         return state.phi
 
-    def gain(self, state: Bidiagonal) -> Tensor:
+    def gain(self, state: Bidiagonal) -> Numbers:
         """That of CG on the normal equations, with ‖(I−J) r‖ = φ·α·|c|."""
-        return 2 * state.phi.abs() * state.inverse.sqrt()
+        return numbers(2 * state.phi.abs() * state.inverse.sqrt())

@@ -8,14 +8,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.error import extrapolated
+from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.solver import LinearSolver, System
 
 
+WINDOW = 6
+"""Products kept for the estimate of the error: more hardly help, and each takes the memory of a state."""
+
+
 class Sum(NamedTuple):
-    """The terms so far, and the next one, which is the residual of their sum."""
+    """The terms so far, the next one, which is the residual of their sum, and the last few terms with their images."""
 
     z: Tensor
     v: Tensor
+    seen: tuple[tuple[Tensor, Tensor], ...] = ()
+    """(v, Jᵀv)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,14 +46,22 @@ class Neumann(LinearSolver):
         return Sum(start, problem.residual(start))
 
     def step(self, problem: System, state: Sum) -> Sum:
-        z, v = state
-        return Sum(z + v, problem.vjp(v))
+        z, v, seen = state
+        image = problem.vjp(v)
+        return Sum(z + v, image, (*seen[1 - WINDOW :], (v, image)))
 
     def value(self, state: Sum) -> Tensor:
         return state.z
 
     def residual(self, state: Sum) -> Tensor:
         return state.v
+
+    def hold(self, state: Sum) -> Sum:
+        return Sum(state.z, state.z)  # only the sum is asked for
+
+    def gain(self, state: Sum) -> Numbers:
+        """From the last few products: I − Jᵀ takes v to v − Jᵀv."""
+        return extrapolated([v for v, _ in state.seen], [v - image for v, image in state.seen], state.v)
 
     def several(self, problem: Any, state: Sum, steps: int) -> Sum:
         return Sum(*problem.add_terms(state.z, state.v, steps))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import TRAIL, LinearSolver, System
 from steadygrad.method import check_number
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import dot, over
 
 
@@ -46,6 +47,10 @@ class NormalCG(LinearSolver):
     def biased(self) -> bool:
         return self.ridge > 0
 
+    @property
+    def trail(self) -> int:
+        return TRAIL if self.ridge else 1
+
     def init(self, problem: System, start: Tensor) -> Descent:
         r = problem.residual(start)
         s = r - problem.jvp(r) - self.ridge * start
@@ -73,6 +78,6 @@ class NormalCG(LinearSolver):
         """With a ridge, what is left of the normal equations: the residual itself cannot vanish."""
         return state.s if self.ridge else state.r
 
-    def gain(self, state: Descent) -> Tensor | None:
+    def gain(self, state: Descent) -> Numbers | None:
         """The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: twice its root is a good guess."""
-        return None if self.ridge else 2 * (dot(state.r, state.r) * state.inverse).sqrt()
+        return None if self.ridge else numbers(2 * (dot(state.r, state.r) * state.inverse).sqrt())

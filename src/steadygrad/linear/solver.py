@@ -26,8 +26,8 @@ GROWTH = 1e4
 """A residual above its smallest by this factor has diverged; the transients of non-normal maps stay below."""
 SAFE = (1e-6, 1e6)
 """Cotangents outside of this are scaled before the solve, since squares of them could leave the range of the dtype."""
-BEYOND = {torch.float64: 1e7}
-"""A residual that a solver holds is the true one where it is so many roundings of z; a thousand where nothing is said."""
+BEYOND = 1e3
+"""A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -99,6 +99,11 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
     def scale_free(self) -> bool:
         """Whether b may be scaled: not where an absolute tolerance was given."""
         return True
+
+    @property
+    def trail(self) -> int:
+        """States to keep for the estimate of the error; one where the solver has an estimate of its own."""
+        return 1 if type(self).gain is not Iteration.gain else TRAIL
 
     @property
     def biased(self) -> bool:
@@ -185,7 +190,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
         growth=GROWTH,
         best=rtol is not None,
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
-        trail=TRAIL,
+        trail=solver.trail,
     )
     ended = drive(solver, system, start, goal, divide=rtol is not None)
     residual, r = _true_residual(solver, system, ended, eps)
@@ -215,11 +220,9 @@ def _index(rows: Rows) -> Any:
 
 
 def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
-    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it already."""
+    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent on a count whose solver holds it."""
     z = ended.value
-    if solver.exact_residual and not ended.divided and (
-        ended.norms > BEYOND.get(z.dtype, 1e3) * eps * numpy.array(norms(z))
-    ).all():
+    if solver.counts and solver.exact_residual and (ended.norms > BEYOND * eps * numpy.array(norms(z))).all():
         return ended.norms, None
     r = system.b - z + system.vjp(z)
     return numpy.array(norms(r)), r

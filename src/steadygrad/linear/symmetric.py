@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import dot, norm, over
 
 SYMMETRIC = 0.6
@@ -102,15 +103,15 @@ class MINRES(LinearSolver):
     def residual(self, state: Tridiagonal) -> Tensor:
         return state.eta
 
-    def gain(self, state: Tridiagonal) -> Tensor:
+    def gain(self, state: Tridiagonal) -> Numbers:
         """That of GMRES on the tridiagonal matrix of the Lanczos steps."""
         steps = len(state.diagonal)
         if steps == 0:
-            return torch.ones_like(state.eta)
+            return numbers(torch.ones_like(state.eta))
         hessenberg = torch.zeros(state.z.shape[0], steps + 1, steps, dtype=torch.float64, device=state.z.device)
         for j in range(steps):
             hessenberg[:, j, j] = state.diagonal[j][:, 0]
             hessenberg[:, j + 1, j] = state.below[j + 1][:, 0]
             if j + 1 < steps:
                 hessenberg[:, j, j + 1] = state.below[j + 1][:, 0]
-        return SYMMETRIC * gain_of(hessenberg)
+        return numbers(SYMMETRIC * gain_of(hessenberg))

@@ -76,13 +76,12 @@ class Minimise(FixedPointSolver):
 
     def _polished(self, problem: Callable[[Tensor], Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
         """The state after a Newton step, if that helps, and how far it is from a minimum."""
-        f = problem(h) - h
+        f = downhill(problem, h)
         d, length = newton_step(problem, MINRES(), h, f)
         small = self.rtol * norm(h) + self.atol
         if dot(d, f) < 0:  # dᵀHd is negative: the step leads up to a saddle or a maximum
             d, length = torch.zeros_like(d), far_from(h, f)
-        after = problem(h + d) - (h + d)
-        new = h + d if norm(after) < norm(f) else h
+        new = h + d if norm(downhill(problem, h + d)) < norm(f) else h
         if length <= small or not f.any():
             escape = away_from_a_saddle(differentiable(problem), new)
             if escape.any():
@@ -96,11 +95,26 @@ class Minimise(FixedPointSolver):
         return state.length
 
 
-def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:
+def energy_of(update: Update) -> Callable[..., Tensor]:
+    """The energy whose steady states an update has."""
     if not isinstance(update.function, EnergyStep):
-        raise TypeError("Minimise lowers an energy: use it with sg.minimum(energy, h0, ...).")
-    energy = update.function.energy
-    layout = update.layout
+        raise TypeError("this solver lowers an energy: use it with sg.minimum(energy, h0, ...).")
+    return update.function.energy
+
+
+def downhill(problem: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+    """−∇E(h), in flat form. F(h) − h is the same but for rounding, which hides it where h is large."""
+    update = differentiable(problem)
+    energy, layout = energy_of(update), update.layout
+    with torch.enable_grad():
+        leaves = [leaf.detach().requires_grad_() for leaf in layout.split(h)]
+        value = energy(layout.nest(leaves), *update.args).sum()
+        grads = torch.autograd.grad(value, leaves, materialize_grads=True)
+    return -layout.flatten(list(grads))
+
+
+def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:
+    energy, layout = energy_of(update), update.layout
 
     def closure() -> float:
         optimiser.zero_grad()

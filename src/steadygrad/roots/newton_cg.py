@@ -13,6 +13,7 @@ from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.jacobian import Jacobian
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
+from steadygrad.roots.minimise import downhill
 from steadygrad.roots.newton import differentiable, far_from
 from steadygrad.rows import dot, norm, over
 
@@ -48,7 +49,8 @@ class NewtonCG(FixedPointSolver):
         check_count("inner", self.inner, least=1)
 
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Descended:
-        return Descended(start, problem(start) - start, None)
+        problem(start)  # the first call checks what F returns
+        return Descended(start, downhill(problem, start), None)
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Descended) -> Descended:
         h, f, _ = state
@@ -103,7 +105,7 @@ def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor)
     """
     t = torch.ones_like(h[:, :1])
     new = h + d
-    after = problem(new) - new
+    after = downhill(problem, new)
     for _ in range(HALVINGS):
         rises = ~(dot(d, f + after) > 0) & d.any(dim=1, keepdim=True)
         rises = rises & (norm(after) > norm(f))  # at the minimum itself rounding decides the sign
@@ -111,5 +113,5 @@ def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor)
             break
         t = torch.where(rises, t / 2, t)
         new = h + t * d
-        after = problem(new) - new
+        after = downhill(problem, new)
     return new, after
