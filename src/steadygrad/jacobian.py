@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from steadygrad.solution import SteadyStateError
+from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update
 
@@ -29,12 +29,15 @@ class Jacobian:
     """J at one state: `vjp(v)` is Jᵀv, `jvp(v)` is Jv, each one product.
 
     Jv transposes the graph of Jᵀu, which works wherever double backward does (torch.func.jvp fails through sparse
-    products and is silently zero through collectives).
+    products and is silently zero through collectives). With `twice=False` attention in F keeps its fused kernels, which have
+    no second derivative: vjp is then faster and takes less memory, and the first jvp calls F once more, without them.
     """
 
-    def __init__(self, update: Update, h: Tensor) -> None:
+    def __init__(self, update: Update, h: Tensor, twice: bool = True) -> None:
         self.layout: Layout = update.layout
         self.products = 0
+        self._update = update
+        self._twice = twice
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(drop_grad)
@@ -48,12 +51,12 @@ class Jacobian:
     def _linearise(self, update: Update) -> list[Tensor]:
         try:
             with saved_tensors_hooks(self.saved.pack, Saved.unpack):
-                return update.linearise(self.inputs)
+                return update.linearise(self.inputs, self._twice)
         except RuntimeError as error:
             if "saved tensor hooks" not in str(error):
                 raise
         self.saved = Saved()  # torch.func inside F knows no such hooks: let the graph keep its own
-        return update.linearise(self.inputs)
+        return update.linearise(self.inputs, self._twice)
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
@@ -93,9 +96,21 @@ class Jacobian:
         return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
 
     def _transpose(self) -> tuple[list[Tensor], list[Tensor]]:
-        probes = [torch.zeros_like(self.outputs[i], requires_grad=True) for i in self._through]
+        """Probes u, and the graph of Jᵀu that jvp differentiates by them."""
+        try:
+            return self._transpose_of(self.outputs)
+        except SteadyStateError:
+            if self._twice:
+                raise
+        again = self._update.linearise(self.inputs, twice=True)
+        if not _agree(again, self.outputs):
+            raise SteadyStateError(_ANOTHER_F)
+        return self._transpose_of(again)
+
+    def _transpose_of(self, outputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        probes = [torch.zeros_like(outputs[i], requires_grad=True) for i in self._through]
         with torch.enable_grad():
-            grads = self._grad([self.outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
+            grads = self._grad([outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
         return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
 
     def _grad(
@@ -115,11 +130,20 @@ class Saved:
 
     A Function that saves them lets torch watch them for in-place changes and lets an enclosing checkpoint drop and
     recompute them once a backward pass; left in the graph, a checkpoint would recompute them once a product.
+
+    torch does not watch tensors that hooks have packed. Until they are taken their versions are compared here: F itself may
+    change what it has just used (y = sigmoid(h); y *= 0.5), and products with J would be those of other values.
     """
 
     class Holder:
+        """One saved tensor, with the version at which the graph saved it."""
+
         def __init__(self, tensor: Tensor) -> None:
-            self.tensor: Tensor | None = tensor
+            self.hold(tensor)
+
+        def hold(self, tensor: Tensor | None) -> None:
+            self.tensor = tensor
+            self.version = 0 if tensor is None or tensor.is_inference() else tensor._version
 
     def __init__(self) -> None:
         # The graph owns the holders: what it frees after a backward pass is free.
@@ -132,8 +156,11 @@ class Saved:
 
     @staticmethod
     def unpack(holder: Saved.Holder) -> Tensor:
-        assert holder.tensor is not None, "the backward pass puts the tensors back first"
-        return holder.tensor
+        tensor = holder.tensor
+        assert tensor is not None, "the backward pass puts the tensors back first"
+        if not tensor.is_inference() and tensor._version != holder.version:
+            raise SteadyStateError(_CHANGED.format(tuple(tensor.shape), tensor._version, holder.version))
+        return tensor
 
     def take(self) -> list[Tensor]:
         """Take the tensors out of the graph."""
@@ -141,14 +168,21 @@ class Saved:
         self._holders = [weakref.ref(holder) for holder in holders]
         tensors = [Saved.unpack(holder) for holder in holders]
         for holder in holders:
-            holder.tensor = None
+            holder.hold(None)
         return tensors
 
     def put(self, tensors: Sequence[Tensor]) -> None:
         """Put them back, in the order in which they were taken."""
         for ref, tensor in zip(self._holders, tensors, strict=True):
             if (holder := ref()) is not None:
-                holder.tensor = tensor
+                holder.hold(tensor)
+
+
+_CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: F, or what ran after it, "
+    "changed a tensor of shape {} that F had used before (version {}, expected {}). Replace in-place operations in F (y *= 0.5, "
+    "y.relu_(), writing into a buffer) by their out-of-place forms."
+)
 
 
 def drop_grad(leaf: Tensor) -> None:
@@ -171,6 +205,20 @@ _NO_SECOND = (
     "F has an operation without a second derivative ({}), which products with J need; choose a method that needs only Jᵀ, "
     'such as gradient="gmres", "neumann-rbp" or "rbp".'
 )
+
+
+_ANOTHER_F = (
+    "F has attention by a fused kernel, and F by plain operations, which products with J need, gives another value at the same "
+    "state: something that F uses has changed since the solve, or the kernels draw different dropout. Choose a method that "
+    'needs only Jᵀ, such as gradient="gmres", "neumann-rbp" or "rbp", or call steady_state within '
+    "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)."
+)
+
+
+def _agree(a: list[Tensor], b: list[Tensor]) -> bool:
+    """Whether two images are one up to what different kernels round: half of the digits."""
+    near = [(x - y).norm() <= torch.finfo(x.dtype).eps ** 0.5 * y.norm() for x, y in zip(a, b, strict=True)]
+    return all(bool(one) for one in near)
 
 
 def transposed(jacobian: Linear) -> Any:
