@@ -102,7 +102,7 @@ class Equilibrium(nn.Module):
 
     def forward(self, x: Any, h0: State | None = None) -> State:
         """The steady state for x, from h0 if given."""
-        start = self._start(x) if h0 is None else h0
+        start = in_full_precision(self._start(x) if h0 is None else h0)
         if self._history is not None:
             self._history.complete()
             self._history.warn(self.on_failure)
@@ -118,24 +118,25 @@ class Equilibrium(nn.Module):
             on_failure=self.on_failure,
             warm=self.solution if warm else None,
         )
-        self._keep(solution)
-        if self._history is not None and self.training and self._history.due():
-            self._history.check(
-                self._update, (x,), replace(solution, value=map_state(Tensor.detach, solution.value)), self.batch_dims
-            )
-            self._history.warn(self.on_failure)
+        if not self._repeats():
+            self._keep(solution, x)
         return solution.value
 
-    def _keep(self, solution: Solution) -> None:
-        """Remember the solution, unless it only repeats the one whose graph is being differentiated.
+    def _repeats(self) -> bool:
+        """Whether this run only repeats the one whose graph is being differentiated.
 
         Non-reentrant checkpoint runs the layer again during the backward pass for its saved tensors, while the certificate
         goes to the solution of the first run. (Reentrant checkpoint has no graph at first, and differentiates the second run.)
         """
-        repeated = self._differentiable and _in_backward()
-        if self.solution is None or not repeated:
-            self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
-            self._differentiable = any(leaf.requires_grad for leaf in leaves_of(solution.value))
+        return self.solution is not None and self._differentiable and _in_backward()
+
+    def _keep(self, solution: Solution, x: Any) -> None:
+        """Remember the solution, and check the assumptions at it when that is due."""
+        self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        self._differentiable = any(leaf.requires_grad for leaf in leaves_of(solution.value))
+        if self._history is not None and self.training and self._history.due():
+            self._history.check(self._update, (x,), self.solution, self.batch_dims)
+            self._history.warn(self.on_failure)
 
     def _update(self, h: State, x: Any) -> State:
         new = self._call_cell(x, h)
@@ -147,7 +148,8 @@ class Equilibrium(nn.Module):
         try:
             return self.cell(h, x) if self.state_first else self.cell(x, h)
         except (RuntimeError, TypeError, IndexError) as error:
-            error.add_note(f"Equilibrium called {self._called_as}, x being its input and h the state; mind the order.")
+            if not isinstance(error, SteadyStateError):
+                error.add_note(f"Equilibrium called {self._called_as}, x being its input and h the state: is that its order?")
             raise
 
     @property
@@ -156,12 +158,12 @@ class Equilibrium(nn.Module):
 
     def _start(self, x: Any) -> State:
         if self.initial is not None:
-            return in_full_precision(self.initial(x))
+            return self.initial(x)
         try:
             with torch.no_grad():
-                return in_full_precision(map_state(torch.zeros_like, self._call_cell(x, None)))
+                return map_state(torch.zeros_like, self._call_cell(x, None))
         except (TypeError, AttributeError) as error:
-            asked = self._called_as.replace("h", "None")
+            asked = "cell(None, x)" if self.state_first else "cell(x, None)"
             raise TypeError(
                 f"the cell cannot be called as {asked} to learn the structure of its state ({error}); "
                 "give layer(x, h0), or Equilibrium(cell, initial=lambda x: ...). The input comes first, then the state; "

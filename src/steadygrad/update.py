@@ -53,6 +53,11 @@ class Update:
         """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
         return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which F computes: that of the state, or under autocast autocast's. Tolerances go by it."""
+        return self._autocast.dtype if self._autocast.enabled else self.layout.dtype
+
     def of_rows(self, rows: list[int]) -> Update:
         """The same update for some of the problems."""
         index = torch.tensor(rows, device=self.layout.device)
