@@ -45,7 +45,9 @@ def test_names_tell():
         sg.Equilibrium(lambda state, input: state)
 
 
-@pytest.mark.parametrize("cell", [lambda x, h: x, lambda input, hx=None: input, lambda a, b: a, lambda *args: args[0], torch.add, max])
+@pytest.mark.parametrize(
+    "cell", [lambda x, h: x, lambda input, hx=None: input, lambda a, b: a, lambda *args: args[0], torch.add, max]
+)
 def test_other_names_say_nothing(cell):
     sg.Equilibrium(cell)
 
@@ -68,7 +70,9 @@ def test_names_can_be_overruled():
 
 
 def test_shapes_tell():
-    with pytest.raises(ValueError, match=r"shape \(3, 4\) for a state h of shape \(3, 6\): that is the shape of the input.*state_first=True"):
+    with pytest.raises(
+        ValueError, match=r"shape \(3, 4\) for a state h of shape \(3, 6\): that is the shape of the input.*state_first=True"
+    ):
         sg.Equilibrium(Keeping(), initial=zeros)(X)
 
 

@@ -73,16 +73,25 @@ class Jacobian:
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
         self.products += 1
+        try:
+            return self._jvp(v)
+        except SteadyStateError:
+            if self._twice:
+                raise
+        self._twice, self._transposed = True, self._transpose_without_fused_kernels()
+        return self._jvp(v)
+
+    def _jvp(self, v: Tensor) -> Tensor:
         if self._transposed is None:
-            self._transposed = self._transpose()
+            self._transposed = self._transpose(self.outputs)
         probes, pulled = self._transposed
         through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
         tangents = self.layout.split(v)
-        grads = (
-            self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through]) if through else [None] * len(probes)
-        )
-        if through and all(grad is None for grad in grads):
-            raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
+        grads: list[Tensor | None] = [None] * len(probes)
+        if through:
+            grads = self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through])
+            if all(grad is None for grad in grads):
+                raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
         full: list[Tensor | None] = [None] * len(self.outputs)
         for i, grad in zip(self._through, grads, strict=True):
             full[i] = grad
@@ -95,23 +104,19 @@ class Jacobian:
         unit = torch.eye(size, dtype=self.layout.dtype, device=self.layout.device)
         return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
 
-    def _transpose(self) -> tuple[list[Tensor], list[Tensor]]:
+    def _transpose(self, outputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Probes u, and the graph of Jᵀu that jvp differentiates by them."""
-        try:
-            return self._transpose_of(self.outputs)
-        except SteadyStateError:
-            if self._twice:
-                raise
-        again = self._update.linearise(self.inputs, twice=True)
-        if not _agree(again, self.outputs):
-            raise SteadyStateError(_ANOTHER_F)
-        return self._transpose_of(again)
-
-    def _transpose_of(self, outputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         probes = [torch.zeros_like(outputs[i], requires_grad=True) for i in self._through]
         with torch.enable_grad():
             grads = self._grad([outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
         return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
+
+    def _transpose_without_fused_kernels(self) -> tuple[list[Tensor], list[Tensor]]:
+        """`_transpose` of another graph of F, whose attention can be differentiated twice."""
+        outputs = self._update.linearise(self.inputs, twice=True)
+        if not _agree(outputs, self.outputs, self._update.dtype):
+            raise SteadyStateError(_ANOTHER_F)
+        return self._transpose(outputs)
 
     def _grad(
         self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor] | Tensor, create_graph: bool = False
@@ -215,10 +220,10 @@ _ANOTHER_F = (
 )
 
 
-def _agree(a: list[Tensor], b: list[Tensor]) -> bool:
-    """Whether two images are one up to what different kernels round: half of the digits."""
-    near = [(x - y).norm() <= torch.finfo(x.dtype).eps ** 0.5 * y.norm() for x, y in zip(a, b, strict=True)]
-    return all(bool(one) for one in near)
+def _agree(a: list[Tensor], b: list[Tensor], dtype: torch.dtype) -> bool:
+    """Whether two images, computed in that dtype, are one up to what different kernels round: half of the digits."""
+    rounding = torch.finfo(dtype).eps ** 0.5
+    return all(bool((x - y).norm() <= rounding * y.norm()) for x, y in zip(a, b, strict=True))
 
 
 def transposed(jacobian: Linear) -> Any:
