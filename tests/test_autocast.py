@@ -39,7 +39,7 @@ def test_the_result_has_the_dtype_of_the_state(net):
 
 
 def test_without_autocast_another_dtype_is_an_error(net):
-    with pytest.raises(TypeError, match="bfloat16 for a state of torch.float32"):
+    with pytest.raises(TypeError, match=r"bfloat16 for a state of torch\.float32"):
         sg.steady_state(lambda h: torch.tanh(net(h)).to(BF16), torch.zeros(8, 16))
 
 

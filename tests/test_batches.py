@@ -222,12 +222,14 @@ class TestRowsOutsideTheArgs:
         [
             lambda self, h, r: r * h + self.beside,
             lambda self, h, r: torch.stack([r[i] * h[i] + self.beside[i] for i in range(64)]),
-            lambda self, h, r: (r * h).repeat(64 // len(h), 1) + 0.0 * self.beside[: 64 // len(h) * len(h)],
+            lambda self, h, r: torch.zeros(64, 1).index_add(0, torch.arange(len(h)), r * h + 1),
         ],
         ids=["size mismatch", "index", "returns all rows"],
     )
     def test_error_says_what_to_do(self, F):
-        with pytest.raises(sg.SteadyStateError, match=r"failed on \d+ of 64.*among the args.*steady_state\(update, h0, x, that\)"):
+        with pytest.raises(
+            sg.SteadyStateError, match=r"failed on \d+ of 64.*among the args.*steady_state\(update, h0, x, that\)"
+        ):
             sg.steady_state(lambda h, r: F(self, h, r), torch.zeros(64, 1), self.rates, batch_dims=1, forward=sg.Picard(2000))
 
     def test_among_the_args_it_works(self):

@@ -61,10 +61,10 @@ def test_gradient_of_a_parameter_behind_a_branch(gradient):
 
 
 def test_draws_behind_a_branch_are_frozen_too():
-    def F(h):
+    def dropped(h):
         return x.clone() if h.abs().sum() == 0 else torch.dropout(torch.tanh(W @ h + x), 0.5, True)
 
-    update, start = update_of(F)
+    update, start = update_of(dropped)
     with torch.no_grad():
         h = update(start)
         images = [update(h) for _ in range(6)]
@@ -84,12 +84,12 @@ def test_draws_of_the_linearisation_alone_are_frozen_from_there():
 
 
 def test_the_random_state_goes_on_as_after_one_call():
-    def F(h):
+    def dropped(h):
         return torch.dropout(torch.tanh(W @ h + x), 0.5, True)
 
     torch.manual_seed(5)
-    F(H)
+    dropped(H)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    sg.steady_state(F, H).value.sum().backward()
+    sg.steady_state(dropped, H).value.sum().backward()
     assert torch.equal(torch.rand(3), expected)

@@ -34,7 +34,7 @@ def test_methods_load_under_weights_only(method):
 
 
 def test_classes_of_others_stay_unknown_to_the_loader():
-    with pytest.raises(pickle.UnpicklingError, match="Unsupported global.*Mine"):
+    with pytest.raises(pickle.UnpicklingError, match=r"Unsupported global.*Mine"):
         torch.load(saved(Mine(max_steps=3)), weights_only=True)
 
 

@@ -25,10 +25,10 @@ def in_threads(task, count):
 def solve(seed, net, p):
     x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(3, 8) + seed / 100
 
-    def F(h):
+    def dropped(h):
         return torch.dropout(torch.tanh(0.3 * net(h) + x), p, True)
 
-    solution = sg.steady_state(F, torch.zeros_like(x), on_failure="raise", forward=sg.Picard(max_steps=300))
+    solution = sg.steady_state(dropped, torch.zeros_like(x), on_failure="raise", forward=sg.Picard(max_steps=300))
     (grad,) = torch.autograd.grad(solution.value.sum(), net.weight)
     return solution, grad
 
@@ -61,7 +61,7 @@ def test_a_deadlock_ends_with_an_error(monkeypatch):
             pool.submit(solve, 0, net, 0.5).result(timeout=60)
         return 0.5 * h
 
-    with pytest.raises(sg.SteadyStateError, match="another thread.*one thread"):
+    with pytest.raises(sg.SteadyStateError, match=r"another thread.*one thread"):
         sg.steady_state(waiting, torch.ones(3))
 
 

@@ -47,15 +47,16 @@ def check_number(name: str, value: object, least: float = -math.inf, below: floa
     Strings, booleans, tensors, nan and inf are refused: a comparison with nan is False, so that a tolerance of nan would
     otherwise pass every check and never be met.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy's numbers are Real too
         raise TypeError(f"{name} must be a number; got {value!r}.")
-    if not math.isfinite(value):
+    number = float(value)
+    if not math.isfinite(number):
         raise ValueError(f"{name} must be finite; got {value}.")
-    if value < least:
+    if number < least:
         if least == 0:
             raise ValueError(f"{name} must not be negative; got {value}.")
         raise ValueError(f"{name} must be at least {least:g}; got {value}.")
-    if value <= above:
+    if number <= above:
         raise ValueError(f"{name} must be above {above:g}; got {value}.")
-    if value >= below:
+    if number >= below:
         raise ValueError(f"{name} must be below {below:g}; got {value}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -36,7 +36,7 @@ class FrozenRandomness:
         """Whether F was seen to draw."""
 
     @contextmanager
-    def applied(self, watch: bool = False) -> Iterator[None]:
+    def applied(self, watch: bool = False) -> Generator[None]:
         """A call of F within it draws what the first call drew; with `watch`, it is looked at whether it draws at all."""
         self._calls += 1
         if self.draws:
@@ -82,7 +82,7 @@ class FrozenRandomness:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _alone() -> Generator[None]:
     if not _turn.acquire(timeout=WAIT):
         raise SteadyStateError(
             f"F draws random numbers, and another thread's F has kept torch's random state for {WAIT:.0f} s: a solve inside F "

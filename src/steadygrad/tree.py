@@ -49,7 +49,11 @@ def map_state(function: Callable[[Tensor], Any], state: State) -> State:
 
 def map_tensors(function: Callable[[Tensor], Tensor], args: Any) -> Any:
     """Nested arguments with `function` applied to the tensors in them; the rest stays as it is."""
-    return map_nested(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, args)
+
+    def of_leaf(leaf: Any) -> Any:
+        return function(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return map_nested(of_leaf, args)
 
 
 def leaves_of(state: State) -> list[Tensor]:
@@ -62,7 +66,12 @@ def leaves_of(state: State) -> list[Tensor]:
 def tensors_in(args: Any) -> list[Tensor]:
     """The tensors in nested arguments, whatever else there is."""
     found: list[Tensor] = []
-    map_nested(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, args)
+
+    def collect(leaf: Tensor) -> Tensor:
+        found.append(leaf)
+        return leaf
+
+    map_tensors(collect, args)
     return found
 
 
@@ -74,14 +83,22 @@ def template_of(state: State) -> State:
 def in_order(template: State, state: State) -> list[Tensor]:
     """The tensors of a state that has the structure of the template, in the template's order."""
     found: list[Tensor] = []
-    map_nested(lambda _, leaf: found.append(leaf), template, state)
+
+    def collect(_: None, leaf: Tensor) -> None:
+        found.append(leaf)
+
+    map_nested(collect, template, state)
     return found
 
 
 def fill(template: State, leaves: Iterable[Tensor]) -> State:
     """The state with these tensors in the nesting of the template."""
     remaining = iter(leaves)
-    return map_nested(lambda _: next(remaining), template)
+
+    def take(_: None) -> Tensor:
+        return next(remaining)
+
+    return map_nested(take, template)
 
 
 def combine(function: Callable[[Tensor, Tensor], Tensor], a: State, b: State) -> State:

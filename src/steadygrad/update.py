@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -115,7 +115,7 @@ class Update:
         return self.layout.check(result)
 
     @contextmanager
-    def _conditions(self, watch: bool = False) -> Iterator[None]:
+    def _conditions(self, watch: bool = False) -> Generator[None]:
         """The autocast and the random draws that every call of one solve has in common."""
         autocast = nullcontext() if self._autocast.is_on else self._autocast.again()
         with autocast, self._randomness.applied(watch):
