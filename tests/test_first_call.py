@@ -72,17 +72,6 @@ def test_draws_behind_a_branch_are_frozen_too():
     assert all(torch.equal(image, images[0]) for image in images)
 
 
-def test_draws_of_the_linearisation_alone_are_frozen_from_there():
-    draw = []
-    update, start = update_of(lambda h: torch.dropout(0.5 * h + x, 0.5, bool(draw)))
-    with torch.no_grad():
-        for _ in range(4):
-            update(start)
-        draw.append(True)
-        first = update.layout.flatten(update.linearise(update.layout.split(start))).detach()
-        assert torch.equal(update(start), first)
-
-
 def test_the_random_state_goes_on_as_after_one_call():
     def dropped(h):
         return torch.dropout(torch.tanh(W @ h + x), 0.5, True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from steadygrad.failure import SteadyStateError
 
+Result = TypeVar("Result")
 WAIT = 300.0
 """Seconds to wait for another thread's call of F: far longer than a call takes, so that a deadlock ends with an error."""
 WATCHED_CALLS = 2
@@ -35,39 +36,42 @@ class FrozenRandomness:
         self.draws = False
         """Whether F was seen to draw."""
 
-    @contextmanager
-    def applied(self, watch: bool = False) -> Generator[None]:
-        """A call of F within it draws what the first call drew; with `watch`, it is looked at whether it draws at all."""
-        self._calls += 1
-        if self.draws:
-            with _alone():
-                yield from self._rewound()
-        elif watch or self._calls <= WATCHED_CALLS:
-            with _alone():
-                yield from self._watched()
-        else:
-            yield
-
     @property
     def idle(self) -> bool:
-        """Whether a call of F needs no `applied()` around it: it is known not to draw. For the innermost loop."""
+        """Whether F is known not to draw, so that it may be called directly: for the innermost loop."""
         return not self.draws and self._calls >= WATCHED_CALLS
 
-    def _rewound(self) -> Iterator[None]:
+    def call(self, function: Callable[[], Result]) -> Result:
+        """`function()`, a call of F, with the draws of the first one."""
+        self._calls += 1
+        if self.draws:
+            return self._rewound(function)
+        if self._calls <= WATCHED_CALLS:
+            return self._watched(function)
+        return function()
+
+    def _rewound(self, function: Callable[[], Result]) -> Result:
         assert self._start is not None, "draws are only seen in a call that had a start"
+        _wait_for_the_turn()
         outside = self._states()
-        self._set(self._start)
         try:
-            yield
+            self._set(self._start)
+            return function()
         finally:
             self._set(outside)
+            _turn.release()
 
-    def _watched(self) -> Iterator[None]:
-        before = self._states()
-        yield
-        if not all(torch.equal(a, b) for a, b in zip(before, self._states(), strict=True)):
-            self.draws = True
-            self._start = before
+    def _watched(self, function: Callable[[], Result]) -> Result:
+        _wait_for_the_turn()
+        try:
+            before = self._states()
+            result = function()
+            if not all(torch.equal(a, b) for a, b in zip(before, self._states(), strict=True)):
+                self.draws = True
+                self._start = before
+            return result
+        finally:
+            _turn.release()
 
     def _states(self) -> list[Tensor]:
         states = [torch.get_rng_state()]
@@ -81,14 +85,9 @@ class FrozenRandomness:
             torch.cuda.set_rng_state(states[1], self._cuda)
 
 
-@contextmanager
-def _alone() -> Generator[None]:
+def _wait_for_the_turn() -> None:
     if not _turn.acquire(timeout=WAIT):
         raise SteadyStateError(
             f"F draws random numbers, and another thread's F has kept torch's random state for {WAIT:.0f} s: a solve inside F "
             "that waits for a solve in another thread cannot end. Solve in one thread, or take the random draws out of F."
         )
-    try:
-        yield
-    finally:
-        _turn.release()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from steadygrad.failure import SteadyStateError
 from steadygrad.randomness import FrozenRandomness
 from steadygrad.state import Layout
 from steadygrad.tree import map_tensors, tensors_in
+
+Result = TypeVar("Result")
 
 
 def update_behind(call: Callable[[Tensor], Tensor]) -> Update:
@@ -74,8 +76,7 @@ class Update:
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
-            with self._conditions():
-                return self._image(flat) if self._called else self._first_image(flat)
+            return self._alike(lambda: self._image(flat) if self._called else self._first_image(flat))
         except Exception as error:
             self._explain(error)
             raise
@@ -86,10 +87,9 @@ class Update:
         With `twice`, attention in F can be differentiated twice, as Jv and second derivatives need it; without, its fused
         kernels stay, which are faster and save memory.
         """
-        attention = differentiable_attention() if twice else nullcontext()
         try:
-            with self._conditions(watch=True), attention, torch.enable_grad():
-                return self.leaves(leaves)
+            with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
+                return self._alike(lambda: self.leaves(leaves))
         except Exception as error:
             self._explain(error)
             raise
@@ -101,8 +101,7 @@ class Update:
         `requires_grad` is False, none where it is True. Sets `requires_grad`.
         """
         if self._probe and not self.requires_grad:
-            with self._conditions(watch=True):
-                self._probed(flat)
+            self._alike(lambda: self._probed(flat))
         return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
@@ -114,12 +113,14 @@ class Update:
                 raise SteadyStateError(_IN_PLACE)
         return self.layout.check(result)
 
-    @contextmanager
-    def _conditions(self, watch: bool = False) -> Generator[None]:
-        """The autocast and the random draws that every call of one solve has in common."""
-        autocast = nullcontext() if self._autocast.is_on else self._autocast.again()
-        with autocast, self._randomness.applied(watch):
-            yield
+    def _alike(self, call: Callable[[], Result]) -> Result:
+        """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
+        # On a GPU fused and plain attention draw different dropout from the same random state.
+        dropout_differs = self._randomness.draws and self.layout.device.type == "cuda"
+        if self._autocast.is_on and not dropout_differs:
+            return self._randomness.call(call)
+        with self._autocast.again(), differentiable_attention() if dropout_differs else nullcontext():
+            return self._randomness.call(call)
 
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours: this is the innermost loop."""
