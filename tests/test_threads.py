@@ -1,5 +1,6 @@
 """Solves in several threads at once."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,23 +23,44 @@ def in_threads(task, count):
         return list(pool.map(task, range(count), timeout=120))
 
 
+@pytest.fixture(autouse=True)
+def restless():
+    """Threads that change places as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(usual)
+
+
+LONG = sg.Picard(max_steps=500, rtol=1e-12)
+
+
+def input_of(seed):
+    return torch.linspace(-1, 1, 24, dtype=torch.float64).view(3, 8) + seed / 100
+
+
 def solve(seed, net, p):
-    x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(3, 8) + seed / 100
+    x = input_of(seed)
 
     def dropped(h):
         return torch.dropout(torch.tanh(0.3 * net(h) + x), p, True)
 
-    solution = sg.steady_state(dropped, torch.zeros_like(x), on_failure="raise", forward=sg.Picard(max_steps=300))
+    solution = sg.steady_state(dropped, torch.zeros_like(x), on_failure="raise", forward=LONG)
     (grad,) = torch.autograd.grad(solution.value.sum(), net.weight)
     return solution, grad
 
 
 def test_dropout_in_every_thread():
+    """Each solve has one mask, from the first step to the last product, and a mask of its own."""
     net = nn.Linear(8, 8).double()
-    solved = in_threads(lambda seed: solve(seed, net, 0.5), 40)
-    assert all(solution.converged and solution.adjoint.converged for solution, _ in solved)
-    masks = [tuple((solution.value == 0).flatten().tolist()) for solution, _ in solved]
-    assert len(set(masks)) == len(masks)  # each solve drew anew
+    solved = in_threads(lambda seed: solve(seed, net, 0.5), 60)
+    masks = [2.0 * (solution.value != 0) for solution, _ in solved]
+    for seed, ((solution, grad), mask) in enumerate(zip(solved, masks, strict=True)):
+        x = input_of(seed)
+        alone = sg.steady_state(lambda h: mask * torch.tanh(0.3 * net(h) + x), torch.zeros_like(x), forward=LONG)  # noqa: B023
+        assert relative(solution.value, alone.value) < 1e-9
+        assert relative(grad, torch.autograd.grad(alone.value.sum(), net.weight)[0]) < 1e-8
+    assert len({tuple(mask.flatten().tolist()) for mask in masks}) == len(masks)
 
 
 def test_solves_that_draw_nothing_are_those_of_one_thread():
