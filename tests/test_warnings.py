@@ -88,6 +88,14 @@ def test_every_context_sees_its_warning():
             fail(7)
 
 
+def test_every_context_counts_from_one():
+    """So that the warnings of a trial do not depend on what its process ran before."""
+    texts = [shown_by("always", lambda: [fail(7), fail(7)]) for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert "(Warning" not in texts[0][0]
+    assert "(Warning 2 of this kind" in texts[0][1]
+
+
 def test_the_record_has_all_of_them():
     def run():
         for count in range(1, 26):

@@ -65,6 +65,9 @@ PLACES = 1000
 
 _Key = tuple[str, str, int]
 _past: OrderedDict[_Key, PastWarning] = OrderedDict()
+_shown_from: tuple[Any, dict[_Key, int]] = (None, {})
+"""The list of filters, and the warnings since it is that list: Python forgets what it has shown where `catch_warnings` begins and
+ends, by which the list changes, and the count in the text starts anew with it."""
 _lock = threading.Lock()
 
 
@@ -96,14 +99,19 @@ def _kind_of(message: str) -> str:
 
 
 def _counted(key: _Key, message: str) -> int:
-    """Enter a warning into the record; how many of its kind there were from its line, itself included."""
+    """Enter a warning into the record; how many of its kind its line has given under the present filters, itself included."""
+    global _shown_from
     with _lock:
-        count = _past[key].count + 1 if key in _past else 1
-        _past[key] = PastWarning(message, filename=key[1], lineno=key[2], count=count)
+        total = _past[key].count + 1 if key in _past else 1
+        _past[key] = PastWarning(message, filename=key[1], lineno=key[2], count=total)
         _past.move_to_end(key)
         if len(_past) > PLACES:
             _past.popitem(last=False)
-        return count
+        if _shown_from[0] is not warnings.filters or len(_shown_from[1]) > PLACES:
+            _shown_from = (warnings.filters, {})
+        counts = _shown_from[1]
+        counts[key] = counts.get(key, 0) + 1
+        return counts[key]
 
 
 class _OfKind(str):
