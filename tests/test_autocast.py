@@ -34,7 +34,7 @@ def test_the_result_has_the_dtype_of_the_state(net):
         image = update(flat)
         (leaf,) = update.linearise([h])
     assert image.dtype is leaf.dtype is torch.float32
-    assert update.dtype is BF16
+    assert update.precision is BF16
     assert 0 < relative(leaf.detach(), torch.tanh(net(h)).detach()) < 1e-2
 
 
@@ -79,7 +79,7 @@ def test_states_that_autocast_made_are_float32():
 
 HALF = sg.Picard(rtol=1e-2)
 """A tolerance that bfloat16 can meet."""
-BY_DTYPE = pytest.mark.xfail(strict=True, reason="default tolerances must go by update.dtype")
+BY_DTYPE = pytest.mark.xfail(strict=True, reason="default tolerances must go by update.precision")
 
 
 @pytest.mark.parametrize(

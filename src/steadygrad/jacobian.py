@@ -114,7 +114,7 @@ class Jacobian:
     def _transpose_without_fused_kernels(self) -> tuple[list[Tensor], list[Tensor]]:
         """`_transpose` of another graph of F, whose attention can be differentiated twice."""
         outputs = self._update.linearise(self.inputs, twice=True)
-        if not _agree(outputs, self.outputs, self._update.dtype):
+        if not _agree(outputs, self.outputs, self._update.precision):
             raise SteadyStateError(_ANOTHER_F)
         return self._transpose(outputs)
 

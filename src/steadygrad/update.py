@@ -56,13 +56,13 @@ class Update:
         return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
 
     @property
-    def dtype(self) -> torch.dtype:
+    def precision(self) -> torch.dtype:
         """The dtype in which F computes: that of the state, or under autocast autocast's. Tolerances go by it."""
         return self._autocast.dtype if self._autocast.enabled else self.layout.dtype
 
-    def of_rows(self, rows: list[int]) -> Update:
+    def of_rows(self, rows: list[int] | Tensor) -> Update:
         """The same update for some of the problems."""
-        index = torch.tensor(rows, device=self.layout.device)
+        index = torch.as_tensor(rows, device=self.layout.device)
         part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
         part.requires_grad = self.requires_grad
         part._called = self._called
