@@ -2,13 +2,16 @@
 
 import collections
 
+import numpy
 import pytest
 import torch
 
 import steadygrad as sg
 from problems import tanh_problem
+from steadygrad.method import check_number
 
 H = torch.zeros(12, 4)
+RAGGED = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,11 @@ H = torch.zeros(12, 4)
         (lambda h: h, 3.0, TypeError, "got float"),
         (lambda h: h, (H, "x"), TypeError, "got str"),
         (lambda h: h, torch.eye(3).to_sparse(), TypeError, "dense tensor"),
+        (lambda h: h, torch.zeros(3, device="meta"), TypeError, "meta device has no values.*real device"),
+        (lambda h: h, torch.zeros(3).to(torch.float8_e4m3fn), TypeError, r"float8_e4m3fn cannot be iterated.*\.float\(\)"),
+        (lambda h: h, RAGGED, TypeError, "dense tensor; got a nested tensor.*to_padded_tensor"),
+        (lambda h: RAGGED, H, TypeError, "returned a nested tensor.*to_padded_tensor"),
+        (lambda h: h.to_sparse(), H, TypeError, r"returned a tensor of layout torch.sparse_coo.*to_dense\(\)"),
         ("tanh", H, TypeError, "update must be callable"),
     ],
 )
@@ -78,6 +86,32 @@ def test_in_place_in_inference_mode():
 def test_settings(make, error, match):
     with pytest.raises(error, match=match):
         make()
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "error", "match"),
+    [
+        ("1e-3", {}, TypeError, "rtol must be a number; got '1e-3'"),
+        (True, {}, TypeError, "must be a number; got True"),
+        (None, {}, TypeError, "must be a number; got None"),
+        (torch.tensor(0.1), {}, TypeError, "must be a number; got tensor"),
+        (1j, {}, TypeError, "must be a number"),
+        (float("nan"), {"least": 0}, ValueError, "must be finite; got nan"),
+        (float("inf"), {}, ValueError, "must be finite; got inf"),
+        (-1e-9, {"least": 0}, ValueError, "must not be negative; got -1e-09"),
+        (0.5, {"least": 1}, ValueError, "must be at least 1; got 0.5"),
+        (0, {"above": 0}, ValueError, "must be above 0; got 0"),
+        (1.0, {"least": 0, "below": 1}, ValueError, "must be below 1; got 1.0"),
+    ],
+)
+def test_numbers(value, limits, error, match):
+    with pytest.raises(error, match=match):
+        check_number("rtol", value, **limits)
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 1e-300, numpy.float32(0.5), numpy.float64(0.5), numpy.int64(0)])
+def test_numbers_that_are_fine(value):
+    check_number("rtol", value, least=0, below=1)
 
 
 @pytest.mark.parametrize(

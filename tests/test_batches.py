@@ -212,3 +212,38 @@ def test_layer():
     layer = sg.Equilibrium(torch.nn.GRUCell(3, 5), batch_dims=1, forward=sg.Picard(500))
     layer(torch.randn(7, 3)).sum().backward()
     assert layer.solution.converged.shape == layer.solution.adjoint.converged.shape == (7,)
+
+
+class TestRowsOutsideTheArgs:
+    """A tensor with a row a problem that F closes over cannot follow when ended problems are dropped."""
+
+    rates = torch.cat([torch.full((60, 1), 0.1), torch.full((4, 1), 0.98)])
+    beside = torch.linspace(0, 1, 64).unsqueeze(1)
+
+    @pytest.mark.parametrize(
+        "F",
+        [
+            lambda self, h, r: r * h + self.beside,
+            lambda self, h, r: torch.stack([r[i] * h[i] + self.beside[i] for i in range(64)]),
+            lambda self, h, r: torch.zeros(64, 1).index_add(0, torch.arange(len(h)), r * h + 1),
+        ],
+        ids=["size mismatch", "index", "returns all rows"],
+    )
+    def test_error_says_what_to_do(self, F):
+        with pytest.raises(
+            sg.SteadyStateError, match=r"failed on \d+ of 64.*among the args.*steady_state\(update, h0, x, that\)"
+        ):
+            sg.steady_state(lambda h, r: F(self, h, r), torch.zeros(64, 1), self.rates, batch_dims=1, forward=sg.Picard(2000))
+
+    def test_among_the_args_it_works(self):
+        F = lambda h, r, c: r * h + c["offset"]  # noqa: E731
+        args = (self.rates, {"offset": self.beside, "name": "offset"})
+        solution = sg.steady_state(F, torch.zeros(64, 1), *args, batch_dims=1, forward=sg.Picard(2000, rtol=1e-6))
+        assert torch.allclose(solution.value, self.beside / (1 - self.rates), rtol=1e-3)
+
+    def test_an_error_on_all_rows_passes_through(self):
+        def broken(h, r):
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            sg.steady_state(broken, torch.zeros(64, 1), self.rates, batch_dims=1)

@@ -1,11 +1,11 @@
 """Equilibrium: torch cells as they are."""
 
-import copy
-import pickle
+import inspect
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import steadygrad as sg
 from problems import relative
@@ -58,16 +58,48 @@ def test_start():
     assert starts == [(2, 4)]
 
 
-def test_solution_is_detached_copied_and_pickled():
+def test_solution_is_detached():
     layer = sg.Equilibrium(nn.GRUCell(4, 8), forward=sg.Picard(max_steps=300))
     assert layer.solution is None
     layer(torch.randn(2, 4)).sum().backward()
     assert not layer.solution.value.requires_grad
     assert layer.solution.adjoint.converged
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert twin.solution.adjoint == layer.solution.adjoint
-        assert torch.equal(twin.solution.value, layer.solution.value)
     assert list(layer.state_dict()) == [f"cell.{name}" for name in nn.GRUCell(4, 8).state_dict()]
+
+
+class TestCheckpoint:
+    """Around the layer, with something after it whose saved tensors make torch run the layer to its end once more."""
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_the_certificate_is_found(self, reentrant):
+        layer = sg.Equilibrium(nn.GRUCell(4, 8), forward=sg.Picard(max_steps=500), diagnose_every=1)
+        x = torch.randn(2, 4, requires_grad=True)
+        runs = []
+        layer.cell.register_forward_hook(lambda *_: runs.append(torch._C._current_graph_task_id() != -1))
+        for _ in range(2):
+            checkpoint(lambda x: layer(x).square(), x, use_reentrant=reentrant).sum().backward()
+            assert layer.solution.adjoint.converged
+        assert any(runs)
+        assert not all(runs)
+
+    def test_a_run_again_is_not_another_call(self):
+        layer = sg.Equilibrium(nn.GRUCell(4, 8), forward=sg.Picard(max_steps=500), diagnose_every=1)
+        x = torch.randn(2, 4, requires_grad=True)
+        for _ in range(3):
+            checkpoint(lambda x: layer(x).square(), x, use_reentrant=False).sum().backward()
+        assert [entry.call for entry in layer.history] == [1, 2, 3]
+        assert all(entry.adjoint_residual is not None for entry in layer.history)
+
+
+def test_a_layer_without_history_has_no_such_attribute():
+    layer = sg.Equilibrium(nn.GRUCell(4, 8))
+    assert not hasattr(layer, "history")
+    assert "history" not in dict(inspect.getmembers(layer))
+    with pytest.raises(sg.SteadyStateError, match="diagnose_every=100"):
+        layer.history  # noqa: B018
+    with pytest.raises(AttributeError, match="'Equilibrium' object has no attribute 'nonsense'"):
+        layer.nonsense  # noqa: B018
+    assert hasattr(sg.Equilibrium(nn.GRUCell(4, 8), diagnose_every=5), "history")
 
 
 def test_representation_pastes_back():

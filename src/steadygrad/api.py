@@ -23,7 +23,8 @@ from steadygrad.solution import (
     magnitude,
     report_failure,
 )
-from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
+from steadygrad.autocast import without_autocast
+from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 
 SHORTHANDS: dict[str, Gradient] = {
@@ -97,6 +98,7 @@ def steady_state(
         check_count("a step of iterates", step, least=1)
     method = resolve_gradient(gradient)
     method.check_derivatives(derivatives)
+    h0 = in_full_precision(h0)
     layout = Layout.of(h0, batch_dims)
     problem = Problem(
         update=Update(update, args, layout, probe=torch.is_grad_enabled()),
@@ -107,7 +109,8 @@ def steady_state(
         adjoint=None if warm is None else warm.record.z,
         iterates=frozenset(iterates),
     )
-    solved = method.solve(problem)
+    with without_autocast(layout.device):
+        solved = method.solve(problem)
     solution = Solution(
         value=layout.nest(solved.leaves),
         steps=solved.ended.steps,

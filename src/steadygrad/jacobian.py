@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 
-from steadygrad.solution import SteadyStateError
+from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 
@@ -29,13 +29,15 @@ class Jacobian:
     """J at one state: `vjp(v)` is Jᵀv, `jvp(v)` is Jv, each one product.
 
     Jv transposes the graph of Jᵀu, which works wherever double backward does (torch.func.jvp fails through sparse
-    products and is silently zero through collectives).
+    products and is silently zero through collectives). With `twice=False` attention in F keeps its fused kernels, which have
+    no second derivative: vjp is then faster and takes less memory, and the first jvp calls F once more, without them.
     """
 
-    def __init__(self, update: Update, h: Tensor) -> None:
+    def __init__(self, update: Update, h: Tensor, twice: bool = True) -> None:
         self.update = update
         self.h = h.detach()
         self.layout: Layout = update.layout
+        self._twice = twice
         self._spent = [0]  # shared with the parts of it
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
         for leaf in self.inputs:
@@ -50,12 +52,12 @@ class Jacobian:
     def _linearise(self, update: Update) -> list[Tensor]:
         try:
             with saved_tensors_hooks(self.saved.pack, Saved.unpack):
-                return update.linearise(self.inputs)
+                return update.linearise(self.inputs, self._twice)
         except RuntimeError as error:
             if "saved tensor hooks" not in str(error):
                 raise
         self.saved = Saved()  # torch.func inside F knows no such hooks: let the graph keep its own
-        return update.linearise(self.inputs)
+        return update.linearise(self.inputs, self._twice)
 
     @property
     def products(self) -> int:
@@ -78,10 +80,10 @@ class Jacobian:
         """
         if not self.update.divisible or self.update.coupled:
             return None
-        part = Jacobian(self.update.of_rows(rows), self.h[rows])
+        part = Jacobian(self.update.of_rows(rows), self.h[rows], self._twice)
         part._spent = self._spent
         images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.moved()]
-        return part if agree(images[1], images[0]) else None
+        return part if agree(images[1], images[0], self.precision) else None
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
@@ -98,16 +100,25 @@ class Jacobian:
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
         self._spent[0] += 1
+        try:
+            return self._jvp(v)
+        except SteadyStateError:
+            if self._twice:
+                raise
+        self._twice, self._transposed = True, self._transpose_without_fused_kernels()
+        return self._jvp(v)
+
+    def _jvp(self, v: Tensor) -> Tensor:
         if self._transposed is None:
-            self._transposed = self._transpose()
+            self._transposed = self._transpose(self.outputs)
         probes, pulled = self._transposed
         through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
         tangents = self.layout.split(v)
-        grads = (
-            self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through]) if through else [None] * len(probes)
-        )
-        if through and all(grad is None for grad in grads):
-            raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
+        grads: Sequence[Tensor | None] = [None] * len(probes)
+        if through:
+            grads = self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through])
+            if all(grad is None for grad in grads):
+                raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
         full: list[Tensor | None] = [None] * len(self.outputs)
         for i, grad in zip(self._through, grads, strict=True):
             full[i] = grad
@@ -120,11 +131,19 @@ class Jacobian:
         unit = torch.eye(size, dtype=self.layout.flat_dtype, device=self.layout.device)
         return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
 
-    def _transpose(self) -> tuple[list[Tensor], list[Tensor]]:
-        probes = [torch.zeros_like(self.outputs[i], requires_grad=True) for i in self._through]
+    def _transpose(self, outputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Probes u, and the graph of Jᵀu that jvp differentiates by them."""
+        probes = [torch.zeros_like(outputs[i], requires_grad=True) for i in self._through]
         with torch.enable_grad():
-            grads = self._grad([self.outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
+            grads = self._grad([outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
         return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
+
+    def _transpose_without_fused_kernels(self) -> tuple[list[Tensor], list[Tensor]]:
+        """`_transpose` of another graph of F, whose attention can be differentiated twice."""
+        outputs = self.update.linearise(self.inputs, twice=True)
+        if not _agree(outputs, self.outputs, self.update.precision):
+            raise SteadyStateError(_ANOTHER_F)
+        return self._transpose(outputs)
 
     def _grad(
         self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor], create_graph: bool = False
@@ -146,11 +165,20 @@ class Saved:
 
     A Function that saves them lets torch watch them for in-place changes and lets an enclosing checkpoint drop and
     recompute them once a backward pass; left in the graph, a checkpoint would recompute them once a product.
+
+    torch does not watch tensors that hooks have packed. Until they are taken their versions are compared here: F itself may
+    change what it has just used (y = sigmoid(h); y *= 0.5), and products with J would be those of other values.
     """
 
     class Holder:
+        """One saved tensor, with the version at which the graph saved it."""
+
         def __init__(self, tensor: Tensor) -> None:
-            self.tensor: Tensor | None = tensor
+            self.hold(tensor)
+
+        def hold(self, tensor: Tensor | None) -> None:
+            self.tensor = tensor
+            self.version = 0 if tensor is None or tensor.is_inference() else tensor._version
 
     def __init__(self) -> None:
         # The graph owns the holders: what it frees after a backward pass is free.
@@ -163,8 +191,11 @@ class Saved:
 
     @staticmethod
     def unpack(holder: Saved.Holder) -> Tensor:
-        assert holder.tensor is not None, "the backward pass puts the tensors back first"
-        return holder.tensor
+        tensor = holder.tensor
+        assert tensor is not None, "the backward pass puts the tensors back first"
+        if not tensor.is_inference() and tensor._version != holder.version:
+            raise SteadyStateError(_CHANGED.format(tuple(tensor.shape), tensor._version, holder.version))
+        return tensor
 
     def take(self) -> list[Tensor]:
         """Take the tensors out of the graph."""
@@ -172,14 +203,21 @@ class Saved:
         self._holders = [weakref.ref(holder) for holder in holders]
         tensors = [Saved.unpack(holder) for holder in holders]
         for holder in holders:
-            holder.tensor = None
+            holder.hold(None)
         return tensors
 
     def put(self, tensors: Sequence[Tensor]) -> None:
         """Put them back, in the order in which they were taken."""
         for ref, tensor in zip(self._holders, tensors, strict=True):
             if (holder := ref()) is not None:
-                holder.tensor = tensor
+                holder.hold(tensor)
+
+
+_CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: F, or what ran after it, "
+    "changed a tensor of shape {} that F had used before (version {}, expected {}). Replace in-place operations in F (y *= 0.5, "
+    "y.relu_(), writing into a buffer) by their out-of-place forms."
+)
 
 
 def drop_grad(leaf: Tensor) -> None:
@@ -202,6 +240,20 @@ _NO_SECOND = (
     "F has an operation without a second derivative ({}), which products with J need; choose a method that needs only Jᵀ, "
     'such as gradient="gmres", "neumann-rbp" or "rbp".'
 )
+
+
+_ANOTHER_F = (
+    "F has attention by a fused kernel, and F by plain operations, which products with J need, gives another value at the same "
+    "state: something that F uses has changed since the solve, or the kernels draw different dropout. Choose a method that "
+    'needs only Jᵀ, such as gradient="gmres", "neumann-rbp" or "rbp", or call steady_state within '
+    "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)."
+)
+
+
+def _agree(a: list[Tensor], b: list[Tensor], dtype: torch.dtype) -> bool:
+    """Whether two images, computed in that dtype, are one up to what different kernels round: half of the digits."""
+    rounding = torch.finfo(dtype).eps ** 0.5
+    return all(bool((x - y).norm() <= rounding * y.norm()) for x, y in zip(a, b, strict=True))
 
 
 def transposed(jacobian: Linear) -> Any:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import MISSING, fields
 from typing import Any
 
+import torch
+
 
 class Method:
-    """A method with its settings. Its repr names what differs from the defaults: `NormalCG(steps=20)`."""
+    """A method with its settings. Its repr names what differs from the defaults: `NormalCG(steps=20)`.
+
+    The methods of this package hold nothing but settings, so `torch.load(..., weights_only=True)` may rebuild them: checkpoints
+    that store a model's hyperparameters, as Lightning's `save_hyperparameters()` does, can be resumed.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__.startswith("steadygrad."):
+            torch.serialization.add_safe_globals([cls])
 
     def __repr__(self) -> str:
         settings: list[str] = []
@@ -29,9 +41,22 @@ def check_count(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}; got {value}.")
 
 
-def check_number(name: str, value: object) -> None:
-    """Refuse what is no finite real number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def check_number(name: str, value: object, least: float = -math.inf, below: float = math.inf, above: float = -math.inf) -> None:
+    """Refuse what is not a finite number with `least` ≤ value < `below` and value > `above`.
+
+    Strings, booleans, tensors, nan and inf are refused: a comparison with nan is False, so that a tolerance of nan would
+    otherwise pass every check and never be met.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy's numbers are Real too
         raise TypeError(f"{name} must be a number; got {value!r}.")
-    if not math.isfinite(value):
+    number = float(value)
+    if not math.isfinite(number):
         raise ValueError(f"{name} must be finite; got {value}.")
+    if number < least:
+        if least == 0:
+            raise ValueError(f"{name} must not be negative; got {value}.")
+        raise ValueError(f"{name} must be at least {least:g}; got {value}.")
+    if number <= above:
+        raise ValueError(f"{name} must be above {above:g}; got {value}.")
+    if number >= below:
+        raise ValueError(f"{name} must be below {below:g}; got {value}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
 from steadygrad.method import check_count
+from steadygrad.order import refuse_swapped_names, wrong_shape
 from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
-from steadygrad.state import State, map_state
+from steadygrad.state import State, in_full_precision, leaves_of, map_state
 
 
 class Equilibrium(nn.Module):
@@ -23,11 +24,17 @@ class Equilibrium(nn.Module):
 
     Cells of torch work as they are: `Equilibrium(nn.GRUCell(16, 32))`, `Equilibrium(nn.LSTMCell(16, 32))`. Without `h0`
     the search starts at `initial(x)`, or at zeros in the structure that `cell(x, None)` returns. `layer.solution` is the
-    last solution with its value detached; after a backward pass its `.adjoint` is the certificate.
+    last solution with its value detached; after a backward pass its `.adjoint` is the certificate. Copies and saved layers
+    start without one: it holds the last batch.
 
-    `warm_start=True` starts state and adjoint from the last solution, where shapes allow. It pays where the same inputs come
-    back with slightly changed weights, as in full-batch training; with shuffled batches the last solution belongs to other
-    inputs, and a cold start is better.
+    **Input first, then state**: `cell(x, h)`, as torch's cells have it, while `steady_state` calls `update(h, x)`. A cell that
+    takes its state first, such as a block f(z, x) of torchdeq, needs `state_first=True`; where the names of its parameters tell
+    (z, h, state, … before x, input, …) the layer insists on it.
+
+    `warm_start=True` starts state and adjoint from the last solution, where shapes allow, in training mode. It pays where the
+    same inputs come back with slightly changed weights, as in full-batch training; with shuffled batches the last solution
+    belongs to other inputs, and a cold start is better. In eval mode the start is cold, since where there are several steady
+    states one input would decide which of them the next one gets; `warm_start="always"` is warm there too.
 
     `diagnose_every=100` checks the assumptions at the first and every hundredth forward call in training mode: ρ(J) by some 40
     products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail.
@@ -46,17 +53,22 @@ class Equilibrium(nn.Module):
         *,
         forward: FixedPointSolver = Picard(),
         gradient: str | Gradient = "auto",
-        warm_start: bool = False,
+        warm_start: bool | Literal["always"] = False,
         initial: Callable[[Any], State] | None = None,
         batch_dims: int = 0,
         derivatives: int = 1,
         on_failure: OnFailure = "warn",
         diagnose_every: int = 0,
+        state_first: bool | None = None,
     ) -> None:
         super().__init__()
         if not callable(cell):
             raise TypeError(f"cell must be callable as cell(x, h); got {type(cell).__name__}.")
         check_on_failure(on_failure)
+        if warm_start not in (True, False, "always"):
+            raise ValueError(f'warm_start must be True (in training), False or "always"; got {warm_start!r}.')
+        if state_first is None:
+            refuse_swapped_names(cell)
         self.cell = cell
         self.search = forward
         self.gradient = resolve_gradient(gradient)
@@ -65,7 +77,10 @@ class Equilibrium(nn.Module):
         self.batch_dims = batch_dims
         self.derivatives = derivatives
         self.on_failure: OnFailure = on_failure
+        self.state_first = bool(state_first)
         self.solution = None
+        self._differentiable = False
+        """Whether the value of the last solution has a gradient."""
         check_count("diagnose_every", diagnose_every, least=0)
         self._history = History(diagnose_every) if diagnose_every else None
 
@@ -73,16 +88,25 @@ class Equilibrium(nn.Module):
     def history(self) -> History:
         """The checks made so far, with `diagnose_every`."""
         if self._history is None:
-            raise SteadyStateError("this layer keeps no history; build it with Equilibrium(..., diagnose_every=100).")
+            raise NoHistoryError(_NO_HISTORY)
         self._history.complete()
         return self._history
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "history":  # the property has just raised; torch's own words would hide why
+            raise NoHistoryError(_NO_HISTORY)
+        return super().__getattr__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
+
     def forward(self, x: Any, h0: State | None = None) -> State:
         """The steady state for x, from h0 if given."""
-        start = self._start(x) if h0 is None else h0
+        start = in_full_precision(self._start(x) if h0 is None else h0)
         if self._history is not None:
             self._history.complete()
             self._history.warn(self.on_failure)
+        warm = self.warm_start == "always" or (self.warm_start and self.training)
         solution = steady_state(
             self._update,
             start,
@@ -92,28 +116,70 @@ class Equilibrium(nn.Module):
             batch_dims=self.batch_dims,
             derivatives=self.derivatives,
             on_failure=self.on_failure,
-            warm=self.solution if self.warm_start else None,
+            warm=self.solution if warm else None,
         )
+        if not self._repeats():
+            self._keep(solution, x)
+        return solution.value
+
+    def _repeats(self) -> bool:
+        """Whether this run only repeats the one whose graph is being differentiated.
+
+        Non-reentrant checkpoint runs the layer again during the backward pass for its saved tensors, while the certificate
+        goes to the solution of the first run. (Reentrant checkpoint has no graph at first, and differentiates the second run.)
+        """
+        return self.solution is not None and self._differentiable and _in_backward()
+
+    def _keep(self, solution: Solution, x: Any) -> None:
+        """Remember the solution, and check the assumptions at it when that is due."""
         self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        self._differentiable = any(leaf.requires_grad for leaf in leaves_of(solution.value))
         if self._history is not None and self.training and self._history.due():
             self._history.check(self._update, (x,), self.solution, self.batch_dims)
             self._history.warn(self.on_failure)
-        return solution.value
 
     def _update(self, h: State, x: Any) -> State:
-        return self.cell(x, h)
+        new = self._call_cell(x, h)
+        if isinstance(new, Tensor) and isinstance(h, Tensor) and new.shape != h.shape:
+            raise ValueError(wrong_shape(x, h, new, self._called_as))
+        return new
+
+    def _call_cell(self, x: Any, h: State) -> State:
+        try:
+            return self.cell(h, x) if self.state_first else self.cell(x, h)
+        except (RuntimeError, TypeError, IndexError) as error:
+            if not isinstance(error, SteadyStateError):
+                error.add_note(f"Equilibrium called {self._called_as}, x being its input and h the state: is that its order?")
+            raise
+
+    @property
+    def _called_as(self) -> str:
+        return "cell(h, x)" if self.state_first else "cell(x, h)"
 
     def _start(self, x: Any) -> State:
         if self.initial is not None:
             return self.initial(x)
         try:
             with torch.no_grad():
-                return map_state(torch.zeros_like, self.cell(x, None))
+                return map_state(torch.zeros_like, self._call_cell(x, None))
         except (TypeError, AttributeError) as error:
+            asked = "cell(None, x)" if self.state_first else "cell(x, None)"
             raise TypeError(
-                f"the cell cannot be called as cell(x, None) to learn the structure of its state ({error}); "
-                "give layer(x, h0), or Equilibrium(cell, initial=lambda x: ...)."
+                f"the cell cannot be called as {asked} to learn the structure of its state ({error}); "
+                "give layer(x, h0), or Equilibrium(cell, initial=lambda x: ...). The input comes first, then the state; "
+                "state_first=True is for cells with the other order."
             ) from error
 
     def extra_repr(self) -> str:
-        return f"forward={self.search!r}, gradient={self.gradient!r}"
+        return f"{self._called_as}, forward={self.search!r}, gradient={self.gradient!r}"
+
+
+class NoHistoryError(SteadyStateError, AttributeError):
+    """The layer was built without `diagnose_every`: an AttributeError too, as `hasattr` and `inspect` expect of attributes."""
+
+
+_NO_HISTORY = "this layer keeps no history; build it with Equilibrium(..., diagnose_every=100)."
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportAttributeAccessIssue]

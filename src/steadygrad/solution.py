@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import enum
 import math
-import os
-import sys
-import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-OnFailure = Literal["raise", "warn", "ignore", "fallback"]
+from steadygrad.failure import (  # names that others import from here
+    OnFailure,
+    SteadyStateError,
+    SteadyStateWarning,
+    check_on_failure,
+    magnitude,
+    report_failure,
+)
 
-
-class SteadyStateWarning(UserWarning):
-    """A solve ended without what was asked for; the message says what to do."""
-
-
-class SteadyStateError(RuntimeError):
-    """A solve ended without what was asked for, or the update cannot be used."""
+__all__ = [
+    "AdjointRecord",
+    "AdjointSolution",
+    "Errors",
+    "OnFailure",
+    "Problems",
+    "Solution",
+    "Status",
+    "SteadyStateError",
+    "SteadyStateWarning",
+    "check_on_failure",
+    "magnitude",
+    "report_failure",
+]
 
 
 class Status(enum.Enum):
@@ -190,32 +201,3 @@ class Solution:
     def __repr__(self) -> str:
         residual = f"{self.residuals[-1][1]:.2e}" if self.residuals else "unknown"
         return f"Solution({self.status.name} after {self.steps} steps, residual {residual}, adjoint={self.adjoint})"
-
-
-def check_on_failure(on_failure: str) -> None:
-    if on_failure not in get_args(OnFailure):
-        raise ValueError(f'on_failure must be "raise", "warn", "ignore" or "fallback"; got {on_failure!r}.')
-
-
-def magnitude(value: float) -> str:
-    """A power of ten: warnings in a training loop then repeat their text, and Python shows a repeated text once."""
-    return f"about 1e{round(math.log10(value)):+03d}" if 0 < value < math.inf else str(value)
-
-
-def report_failure(message: str, on_failure: OnFailure) -> None:
-    """Raise, warn at the user's own line, or say nothing."""
-    if on_failure == "raise":
-        raise SteadyStateError(message)
-    if on_failure in ("warn", "fallback"):
-        warnings.warn(message, SteadyStateWarning, stacklevel=_level_of_the_user())
-
-
-_NOT_THE_USER = (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.abspath(torch.__file__)))
-
-
-def _level_of_the_user() -> int:
-    """The stacklevel, seen from report_failure, of the first frame outside this package and torch."""
-    level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-State = Any
-"""A tensor, or any nesting of tuples, lists and dicts of tensors."""
+from steadygrad.tree import (  # names that others import from here
+    State,
+    fill,
+    in_order,
+    leaves_of,
+    map_state,
+    structure_of,
+    template_of,
+)
 
-
-def leaves_of(state: State) -> list[Tensor]:
-    """The tensors of a nested state, in order; anything that is no tensor is refused."""
-    found: list[Tensor] = []
-    map_state(lambda leaf: (found.append(leaf), leaf)[1], state)
-    return found
-
-
-def map_state(function: Callable[[Tensor], Any], state: State) -> State:
-    """The same nesting with `function` applied to each tensor."""
-    if isinstance(state, Tensor):
-        return function(state)
-    if isinstance(state, tuple):
-        items = [map_state(function, item) for item in cast("tuple[State, ...]", state)]
-        return type(state)(*items) if hasattr(state, "_fields") else tuple(items)
-    if isinstance(state, list):
-        return [map_state(function, item) for item in cast("list[State]", state)]
-    if isinstance(state, dict):
-        return {key: map_state(function, item) for key, item in cast("dict[Any, State]", state).items()}
-    raise TypeError(
-        f"a state is a tensor, or a nesting of tuples, lists and dicts of tensors; got {type(state).__name__} "
-        f"({state!r:.60}) in it."
-    )
-
-
-def structure_of(state: State) -> str:
-    """The nesting as text, for comparison and messages: `(tensor, {'c': tensor})`."""
-    if isinstance(state, Tensor):
-        return "tensor"
-    if isinstance(state, (tuple, list)):
-        inner = ", ".join(structure_of(item) for item in cast("Sequence[State]", state))
-        return f"({inner})" if isinstance(state, tuple) else f"[{inner}]"
-    if isinstance(state, dict):
-        items = sorted(cast("dict[Any, State]", state).items(), key=lambda item: repr(item[0]))  # their order says nothing
-        return "{" + ", ".join(f"{key!r}: {structure_of(item)}" for key, item in items) + "}"
-    return type(state).__name__
+__all__ = ["Layout", "State", "in_full_precision", "in_order", "leaves_of", "map_state", "structure_of"]
 
 
 HALF = (torch.float16, torch.bfloat16)
@@ -62,6 +33,9 @@ class Layout:
     """
 
     template: State
+    """The nesting, with None for each tensor."""
+    structure: str
+    """The nesting as text."""
     shapes: tuple[torch.Size, ...]
     batch: torch.Size
     sizes: tuple[int, ...]
@@ -78,7 +52,8 @@ class Layout:
         batch = _batch_of(leaves, batch_dims)
         sizes = tuple(leaf.numel() // max(batch.numel(), 1) for leaf in leaves)
         return cls(
-            template=map_state(lambda _: None, state),
+            template=template_of(state),
+            structure=structure_of(state),
             shapes=tuple(leaf.shape for leaf in leaves),
             batch=batch,
             sizes=sizes,
@@ -123,59 +98,57 @@ class Layout:
 
     def nest(self, leaves: Sequence[Tensor]) -> State:
         """The leaves in the nesting of the state."""
-        remaining = iter(leaves)
-        return _fill(self.template, remaining)
+        return leaves[0] if self.template is None else fill(self.template, leaves)
 
     def check(self, result: State) -> list[Tensor]:
-        """The leaves of what F returned, or an error that says how it differs from a state."""
+        """The leaves of what F returned, or an error that says how it differs from a state.
+
+        Under autocast F's operations return their own dtype; the result is then cast to that of the state.
+        """
         if isinstance(result, Tensor) and self.template is None:
             leaves = [result]
         else:
-            expected = structure_of(self.nest([torch.empty(0)] * len(self.shapes)))
             got = structure_of(result)
-            if got != expected:
+            if got != self.structure:
                 raise TypeError(
-                    f"update returned {got} for a state of structure {expected}; F must map a state to a state of the "
+                    f"update returned {got} for a state of structure {self.structure}; F must map a state to a state of the "
                     "same structure. Did it forget to return, or return outputs besides the state?"
                 )
             leaves = in_order(self.template, result)
-        for leaf, shape in zip(leaves, self.shapes, strict=True):
-            if leaf.shape != shape:
-                raise ValueError(
-                    f"update returned shape {tuple(leaf.shape)} for a state of shape {tuple(shape)}; "
-                    "F must map a state to a state of the same shape."
-                )
-            if leaf.layout is not torch.strided:
-                raise TypeError(f"update returned a tensor of layout {leaf.layout}; call .to_dense() on it.")
-            if leaf.dtype != self.dtype:
-                raise TypeError(
-                    f"update returned {leaf.dtype} for a state of {self.dtype}; F must keep the dtype. "
-                    "Give h0 the dtype of the parameters, or cast the result (autocast changes it too)."
-                )
-            if leaf.device != self.device:
-                raise ValueError(
-                    f"update returned a tensor on {leaf.device} for a state on {self.device}; F must keep the device."
-                )
-        return leaves
+        return [self._checked(leaf, shape) for leaf, shape in zip(leaves, self.shapes, strict=True)]
+
+    def _checked(self, leaf: Tensor, shape: torch.Size) -> Tensor:
+        """A tensor that F returned, in the dtype of the state, or an error."""
+        if leaf.is_nested or leaf.layout is not torch.strided:
+            raise TypeError(f"update returned {_kind_of(leaf)}; {_DENSE}")
+        if leaf.shape != shape:
+            raise ValueError(
+                f"update returned shape {tuple(leaf.shape)} for a state of shape {tuple(shape)}; "
+                "F must map a state to a state of the same shape."
+            )
+        if leaf.device != self.device:
+            raise ValueError(f"update returned a tensor on {leaf.device} for a state on {self.device}; F must keep the device.")
+        if leaf.dtype == self.dtype:
+            return leaf
+        if leaf.dtype.is_floating_point and torch.is_autocast_enabled(self.device.type):
+            return leaf.to(self.dtype)
+        raise TypeError(
+            f"update returned {leaf.dtype} for a state of {self.dtype}; F must keep the dtype. "
+            "Give h0 the dtype of the parameters, or cast the result."
+        )
 
 
-def in_order(template: State, state: State) -> list[Tensor]:
-    """The tensors of a state of the same structure, in the order of the template."""
-    if template is None:
-        return [state]
-    keys = template if isinstance(template, dict) else range(len(template))
-    return [leaf for key in cast("Sequence[Any]", keys) for leaf in in_order(template[key], state[key])]
+def in_full_precision(state: State) -> State:
+    """A state in float32 where autocast is on and has made it bfloat16 or float16; elsewhere the state itself.
 
+    Under autocast F computes in half precision, but a residual of 1e-5 has no meaning in it: the solver's vectors stay float32.
+    """
 
-def _fill(template: State, leaves: Any) -> State:
-    if template is None:
-        return next(leaves)
-    if isinstance(template, tuple):
-        items = [_fill(item, leaves) for item in cast("tuple[State, ...]", template)]
-        return type(template)(*items) if hasattr(template, "_fields") else tuple(items)
-    if isinstance(template, list):
-        return [_fill(item, leaves) for item in cast("list[State]", template)]
-    return {key: _fill(item, leaves) for key, item in cast("dict[Any, State]", template).items()}
+    def of_leaf(leaf: Tensor) -> Tensor:
+        half = leaf.dtype in (torch.float16, torch.bfloat16)
+        return leaf.float() if half and torch.is_autocast_enabled(leaf.device.type) else leaf
+
+    return map_state(of_leaf, state)
 
 
 def _batch_of(leaves: Sequence[Tensor], batch_dims: int) -> torch.Size:
@@ -192,15 +165,29 @@ def _batch_of(leaves: Sequence[Tensor], batch_dims: int) -> torch.Size:
 
 
 def _check_leaf(leaf: Tensor, first: Tensor) -> None:
+    if leaf.is_nested or leaf.layout is not torch.strided:
+        raise TypeError(f"a state must be a dense tensor; got {_kind_of(leaf)}; {_DENSE}")
+    if leaf.device.type == "meta":
+        raise TypeError("a state on the meta device has no values to iterate; give h0 on a real device (.to_empty(), zeros).")
     if not leaf.dtype.is_floating_point:
         advice = "view_as_real() it" if leaf.dtype.is_complex else "call .float() or .double() on h0"
         raise TypeError(f"a state must be real and floating point to have a gradient; got {leaf.dtype}: {advice}.")
+    if leaf.dtype.itemsize < 2:
+        raise TypeError(
+            f"a state of {leaf.dtype} cannot be iterated: torch has no arithmetic in it; call .float() on h0, and let F "
+            "convert inside."
+        )
     if leaf.numel() == 0:
         raise ValueError(f"the state is empty: it has a tensor of shape {tuple(leaf.shape)}.")
-    if leaf.layout is not torch.strided:
-        raise TypeError(f"a state must be a dense tensor; got layout {leaf.layout}: call .to_dense() on h0.")
     if leaf.dtype != first.dtype or leaf.device != first.device:
         raise TypeError(
             f"all tensors of a state must share dtype and device; got {first.dtype} on {first.device} "
             f"and {leaf.dtype} on {leaf.device}."
         )
+
+
+_DENSE = "a state is a dense tensor: call .to_dense(), or pad a nested tensor (torch.nested.to_padded_tensor)."
+
+
+def _kind_of(tensor: Tensor) -> str:
+    return "a nested tensor" if tensor.is_nested else f"a tensor of layout {tensor.layout}"

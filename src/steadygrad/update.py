@@ -1,23 +1,31 @@
-"""F on flat states: checks what it returns, keeps its random draws fixed, and knows whether anything needs a gradient."""
+"""F on flat states: checks what it returns, keeps its conditions fixed, and knows whether anything needs a gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
-from steadygrad.solution import SteadyStateError
+from steadygrad.attention import differentiable_attention
+from steadygrad.autocast import Autocast
+from steadygrad.failure import SteadyStateError
+from steadygrad.randomness import FrozenRandomness
 from steadygrad.state import Layout
+from steadygrad.tree import map_tensors, tensors_in
+
+Result = TypeVar("Result")
 
 
 class Update:
     """The update of one solve: `update(flat)` is F on the flat form of the state.
 
     Random draws inside F (dropout) are the same in every call of one solve, as a steady state needs; the next solve draws
-    anew. With `probe`, a first call without gradients has them enabled inside, to learn whether anything needs one.
+    anew. F runs under the autocast of the place where the solve began. With `probe`, a first call without gradients has them
+    enabled inside, to learn whether anything needs one.
     """
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout, probe: bool) -> None:
@@ -25,21 +33,25 @@ class Update:
         self.args = args
         self.layout = layout
         self.requires_grad = False
+        """Whether F, where it was looked at, reaches anything that needs a gradient."""
         self._coupled = [False]  # shared with the parts of it
         self._probe = probe
-        self._generator: Generator | None = None
+        self._called = False
+        self._whole: int | None = None
+        """For an update of some of the problems: how many there are in all."""
+        self._randomness = FrozenRandomness(layout.device)
+        self._autocast = Autocast.now(layout.device)
         _check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
         """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
-        drawn = self._generator is not None and self._generator.random
-        return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not drawn
+        return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
 
     @property
     def precision(self) -> torch.dtype:
-        """The dtype in which F computes."""
-        return self.layout.dtype
+        """The dtype in which F computes: that of the state, or under autocast autocast's. Tolerances go by it."""
+        return self._autocast.dtype if self._autocast.enabled else self.layout.dtype
 
     def part(self, rows: Tensor, value: Tensor) -> Update | None:
         """The same update for some of the problems, where F allows it and does not couple them.
@@ -49,7 +61,7 @@ class Update:
         if not self.divisible:
             return None
         part = self.of_rows(rows)
-        if agree(part(value[rows]), self(value)[rows]):
+        if agree(part(value[rows]), self(value)[rows], self.precision):
             return part
         self.couples()
         return None
@@ -63,36 +75,53 @@ class Update:
         """Take note that F gives a problem another image when others are left out."""
         self._coupled[0] = True
 
-    def of_rows(self, rows: Tensor) -> Update:
+    def of_rows(self, rows: list[int] | Tensor) -> Update:
         """The same update for some of the problems."""
-        part = Update(self.function, map_tensors(lambda arg: arg[rows], self.args), self.layout.of_rows(len(rows)), False)
+        index = torch.as_tensor(rows, device=self.layout.device)
+        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
         part._coupled = self._coupled
-        part._generator = self._generator
         part.requires_grad = self.requires_grad
+        part._called = self._called
+        part._whole = self._whole or self.layout.problems
+        part._randomness = self._randomness
+        part._autocast = self._autocast
         return part
 
     def __call__(self, flat: Tensor) -> Tensor:
-        if self._generator is None:
-            return self._first_call(flat)
-        self._generator.rewind()
-        if self.layout.template is None and flat.dtype is self.layout.dtype:
-            return self._plain(flat)
-        return self.layout.flatten(self.leaves(self.layout.split(flat)))
+        """F on the flat form of a state, with a graph if gradients are enabled."""
+        try:
+            if self._called and self._randomness.idle and self._autocast.is_on:
+                return self._image(flat)
+            return self._alike(lambda: self._image(flat) if self._called else self._first_image(flat))
+        except Exception as error:
+            self._explain(error)
+            raise
 
-    def _plain(self, flat: Tensor) -> Tensor:
-        """`__call__` for a state of one tensor, without the detours: this is the innermost loop."""
-        layout = self.layout
-        h = flat.view(layout.shapes[0])
-        version = None if h.is_inference() else h._version
-        image = self.function(h, *self.args)
-        if version is not None and h._version != version:
-            raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype and not image.is_sparse):
-            layout.check(image)
-        return image.reshape(flat.shape)
+    def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
+        """F at a state that needs gradients, with the graph that products with J run through.
+
+        With `twice`, attention in F can be differentiated twice, as Jv and second derivatives need it; without, its fused
+        kernels stay, which are faster and save memory.
+        """
+        try:
+            with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
+                return self._alike(lambda: self.leaves(leaves))
+        except Exception as error:
+            self._explain(error)
+            raise
+
+    def look_again(self, flat: Tensor) -> bool:
+        """Whether F reaches anything that needs a gradient at this state, if the first call saw nothing of the kind.
+
+        A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
+        `requires_grad` is False, none where it is True. Sets `requires_grad`.
+        """
+        if self._probe and not self.requires_grad:
+            self._alike(lambda: self._probed(flat))
+        return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
-        """F on the tensors of a state, in the nesting that the user knows."""
+        """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
         result = self.function(self.layout.nest(leaves), *self.args)
         for leaf, version in zip(leaves, versions, strict=True):
@@ -100,63 +129,68 @@ class Update:
                 raise SteadyStateError(_IN_PLACE)
         return self.layout.check(result)
 
-    def linearise(self, leaves: list[Tensor]) -> list[Tensor]:
-        """F at a state that needs gradients, with the graph that products with J run through."""
-        if self._generator is not None:
-            self._generator.rewind()
-        with torch.enable_grad():
-            return self.leaves(leaves)
+    def _alike(self, call: Callable[[], Result]) -> Result:
+        """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
+        # On a GPU fused and plain attention draw different dropout from the same random state.
+        dropout_differs = self._randomness.draws and self.layout.device.type == "cuda"
+        if self._autocast.is_on and not dropout_differs:
+            return self._randomness.call(call)
+        with self._autocast.again(), differentiable_attention() if dropout_differs else nullcontext():
+            return self._randomness.call(call)
 
-    def _first_call(self, flat: Tensor) -> Tensor:
-        self._generator = Generator(flat.device)
+    def _image(self, flat: Tensor) -> Tensor:
+        """F(flat), for a state of one tensor without detours: this is the innermost loop."""
+        layout = self.layout
+        if layout.template is not None or flat.dtype is not layout.dtype:
+            return layout.flatten(self.leaves(layout.split(flat)))
+        h = flat.view(layout.shapes[0])
+        version = None if h.is_inference() else h._version
+        image = self.function(h, *self.args)
+        if version is not None and h._version != version:
+            raise SteadyStateError(_IN_PLACE)
+        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype and not image.is_sparse):
+            (image,) = layout.check(image)
+        return image.reshape(flat.shape)
+
+    def _first_image(self, flat: Tensor) -> Tensor:
+        """F(flat) at the first call, where more is checked and, with `probe`, gradients are looked for."""
         before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
         if self._probe and not torch.is_grad_enabled():
-            probes = [leaf.detach().requires_grad_() for leaf in self.layout.split(flat)]
-            with torch.enable_grad():
-                leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
-            self.requires_grad = needs_gradient(leaves, besides=probes)
-            _refuse_forward_mode(leaves)
-            result = self.layout.flatten([leaf.detach() for leaf in leaves])
+            result = self._probed(flat)
         else:
             result = self.layout.flatten(self.leaves(self.layout.split(flat)))
         if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
             raise SteadyStateError(_IN_PLACE)
-        self._generator.notice()
+        self._called = True
         return result
+
+    def _probed(self, flat: Tensor) -> Tensor:
+        """F(flat) without a graph, after a look at its graph for anything that needs a gradient."""
+        probes = [leaf.detach().requires_grad_() for leaf in self.layout.split(flat)]
+        with torch.enable_grad():
+            leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
+        self.requires_grad = needs_gradient(leaves, besides=probes)
+        _refuse_forward_mode(leaves)
+        return self.layout.flatten([leaf.detach() for leaf in leaves])
+
+    def _explain(self, error: Exception) -> None:
+        """Say what an error means that F raises on a part of the problems only."""
+        if self._whole is not None and not isinstance(error, SteadyStateError):
+            raise SteadyStateError(
+                _IN_PART.format(self.layout.problems, self._whole, f"{type(error).__name__}: {error}")
+            ) from error
 
 
 AGREEMENT = 1e3
 """Roundings by which F on some of the problems may differ from F on all: other sums in a matrix product."""
 
 
-def agree(part: Tensor, whole: Tensor) -> bool:
-    """Whether F gave the same rows twice, up to rounding and to what is not finite."""
+def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
+    """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
     with torch.no_grad():
         size = whole.abs().amax(dim=1, keepdim=True)
-        close = (part - whole).abs() <= AGREEMENT * torch.finfo(whole.dtype).eps * size
+        close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
         return bool((close | ~(whole.isfinite() & part.isfinite())).all())
-
-
-def tensors_in(args: Any) -> list[Tensor]:
-    """The tensors in nested arguments, whatever else there is."""
-    found: list[Tensor] = []
-    map_tensors(lambda tensor: (found.append(tensor), tensor)[1], args)
-    return found
-
-
-def map_tensors(function: Callable[[Tensor], Tensor], args: Any) -> Any:
-    """Nested arguments with `function` applied to the tensors in them; the rest stays."""
-    if isinstance(args, Tensor):
-        return function(args)
-    if isinstance(args, (tuple, list, dict)):
-        nested = cast("tuple[Any, ...] | list[Any] | dict[Any, Any]", args)
-        if isinstance(nested, dict):
-            return {key: map_tensors(function, item) for key, item in nested.items()}
-        items = [map_tensors(function, item) for item in nested]
-        if isinstance(nested, list):
-            return items
-        return type(nested)(*items) if hasattr(nested, "_fields") else tuple(items)
-    return args
 
 
 def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
@@ -218,27 +252,9 @@ _IN_PLACE = (
     "Replace in-place operations on h (h += ..., h.relu_()) by their out-of-place forms, or start F with h = h.clone()."
 )
 
-
-class Generator:
-    """torch's random state at the first call of F, restored before each later one if F turns out to draw from it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device if device.type == "cuda" else None
-        self._start = self._states()
-        self.random = False
-
-    def _states(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
-        if self._cuda is not None:
-            states.append(torch.cuda.get_rng_state(self._cuda))
-        return states
-
-    def notice(self) -> None:
-        """Compare with the state at the start, after the first call."""
-        self.random = not all(torch.equal(a, b) for a, b in zip(self._start, self._states(), strict=True))
-
-    def rewind(self) -> None:
-        if self.random:
-            torch.set_rng_state(self._start[0])
-            if self._cuda is not None:
-                torch.cuda.set_rng_state(self._start[1], self._cuda)
+_IN_PART = (
+    "F worked on all problems of the batch and failed on {} of {}, when the others had ended ({}). With batch_dims and args, F "
+    "is called on the problems that are left: whatever belongs to a problem must be a tensor among the args (also in tuples, "
+    "lists and dicts), which are indexed with the state. A tensor with a row a problem that F closes over is not: pass it as "
+    "steady_state(update, h0, x, that), or give no args at all."
+)

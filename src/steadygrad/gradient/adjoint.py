@@ -11,6 +11,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import TRUSTED
 from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.autocast import without_autocast
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
@@ -84,7 +85,7 @@ class Adjoint:
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
         jacobian, layout = self.jacobian, self.jacobian.layout
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast(self.jacobian.layout.device):
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)

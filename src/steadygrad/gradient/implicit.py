@@ -70,7 +70,7 @@ class Implicit(Gradient):
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
         record = AdjointRecord()
-        if not (torch.is_grad_enabled() and problem.update.requires_grad):
+        if not (torch.is_grad_enabled() and problem.update.look_again(ended.value)):
             iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
             return Solved(own_constants(problem, ended.value), ended, record, iterates)
         iterates = {
@@ -88,7 +88,7 @@ class Implicit(Gradient):
         at, rows = finite_part(problem, h)
         index = None if rows is None else torch.tensor(rows, device=h.device)
         update = problem.update if index is None else problem.update.of_rows(index)
-        adjoint = self.adjoint_at(Jacobian(update, at), record, problem.on_failure, problem.adjoint)
+        adjoint = self.adjoint_at(Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint)
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():

@@ -30,7 +30,7 @@ class Phantom(Gradient):
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
-        attach = self._attached if torch.is_grad_enabled() and problem.update.requires_grad else own_constants
+        attach = self._attached if torch.is_grad_enabled() and problem.update.look_again(ended.value) else own_constants
         iterates = {step: attach(problem, state) for step, state in ended.iterates.items()}
         return Solved(attach(problem, ended.value), ended, AdjointRecord(), iterates)
 
