@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.method import check_count
+from steadygrad.penalty.pairs import Pairs
 from steadygrad.penalty.products import Products, generator_of, mean_of
 from steadygrad.state import State
 
@@ -60,12 +61,14 @@ def column_l1(
         check_count("columns", columns, least=1)
     J = Products(update, h, args, batch_dims)
     if columns is None or columns >= J.size:
-        norms = J.dense().abs().sum(dim=1)
+        norms, average = J.dense().abs().sum(dim=1), mean_of
     else:
         chosen = (_longest if over == "max" else _drawn)(J, columns, generator)
-        norms = torch.stack([_column(J, index).abs().sum(dim=1) for index in chosen.unbind(dim=1)], dim=1)
+        pairs = Pairs(J)
+        lengths = [pairs.jvp(_unit(J, index)).abs().sum(dim=1) for index in chosen.unbind(dim=1)]
+        norms, average = torch.stack(lengths, dim=1), pairs.mean_of
     excess = (norms - eta).relu() if hinge else norms - eta
-    return mean_of(excess.square().amax(dim=1) if over == "max" else excess.square().mean(dim=1))
+    return average(excess.square().amax(dim=1) if over == "max" else excess.square().mean(dim=1))
 
 
 def frobenius(
@@ -125,9 +128,9 @@ def spectral(update: Callable[..., State], h: State, *args: Any, steps: int = 20
     J = Products(update, h, args, batch_dims)
     v = J.direction(generator)
     for _ in range(steps):
-        v = _normalised(J.vjp(_normalised(J.jvp(v, graph=False)), graph=False))
-    Jv = J.jvp(v)
-    return mean_of((_normalised(Jv.detach()) * Jv).sum(dim=1))  # ‖Jv‖ and its gradient; no NaN at 0, no underflow of squares
+        v = _normalised(J.vjp(_normalised(J.jvp(v)), graph=False))
+    u = _normalised(J.jvp(v))  # 0 at J = 0, where ‖Jv‖ has no gradient
+    return mean_of((J.vjp(u) * v).sum(dim=1))
 
 
 def _normalised(v: Tensor) -> Tensor:
@@ -147,6 +150,6 @@ def _longest(J: Products, columns: int, generator: torch.Generator) -> Tensor:
     return torch.stack(seen).sum(dim=0).topk(columns, dim=1).indices
 
 
-def _column(J: Products, index: Tensor) -> Tensor:
-    """J(:,i), with i for each problem."""
-    return J.jvp(torch.zeros_like(J.h, requires_grad=False).scatter(1, index.unsqueeze(1), 1.0))
+def _unit(J: Products, index: Tensor) -> Tensor:
+    """The unit vector e_i, with i for each problem."""
+    return torch.zeros_like(J.h, requires_grad=False).scatter(1, index.unsqueeze(1), 1.0)
