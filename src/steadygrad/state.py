@@ -109,6 +109,15 @@ class Layout:
             start += size
         return parts
 
+    def leaf_norms(self, flat: Tensor) -> Tensor:
+        """The 2-norm of each leaf of each problem, (problems, leaves); no square of an element leaves the range of the dtype."""
+        norms: list[Tensor] = []
+        for leaf in flat.split(self.sizes, dim=1):
+            largest = leaf.abs().amax(dim=1, keepdim=True)
+            unit = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
+            norms.append(unit * torch.linalg.vector_norm(leaf / unit, dim=1, keepdim=True))
+        return torch.cat(norms, dim=1)
+
     def nest(self, leaves: Sequence[Tensor]) -> State:
         """The leaves in the nesting of the state."""
         remaining = iter(leaves)

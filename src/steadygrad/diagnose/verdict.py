@@ -6,25 +6,35 @@ import math
 from collections.abc import Iterator
 
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding
+from steadygrad.diagnose.used import Used, joined
 from steadygrad.solution import Status
 
 FRAGILE = 1e-2
 """σ_min(I − J) below which small changes of J change the gradient much."""
+SINGULAR = 10
+"""σ_min(I − J) of so many rounding units of max(1, ‖J‖) is zero as far as the dtype can tell."""
 SLOW = 100
 """Neumann terms for 1e-3 beyond which another solver is the better advice."""
+CLOSE = 100
+"""A distance of at most so many rtol, 1 % by default, is close: what the gradient changes by is of that order."""
+NEAR_ONE = 0.9
+"""ρ(J) from which on an unsettled σ_min leaves it open whether I − J is invertible."""
+DOUBLE = 1e-15
+"""The rounding unit is below this in float64 only."""
 
 
-def findings(d: Diagnosis, rtol: float) -> tuple[Finding, ...]:
+def findings(d: Diagnosis, rtol: float, used: Used) -> tuple[Finding, ...]:
     """All findings, fatal ones first; where none is fatal and nothing needs repair, the first says that all is well."""
-    found = [finding for check in (_state, _function, _operator, _parameters, _remarks) for finding in check(d, rtol)]
+    checks = (_state(d, rtol, used), _function(d), _operator(d, used), _parameters(d), _remarks(d))
+    found = [finding for check in checks for finding in check]
     order = ["fatal", "repair", "note"]
     found.sort(key=lambda finding: order.index(finding.severity))
     if not found or found[0].severity == "note":
-        found.insert(0, _well(d))
+        found.insert(0, _well(d, used))
     return tuple(found)
 
 
-def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _state(d: Diagnosis, rtol: float, used: Used) -> Iterator[Finding]:
     if d.motion.kind == "nonfinite":
         yield Finding(
             "nonfinite", "fatal",
@@ -38,17 +48,22 @@ def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "The derivative of F is inf or NaN at this state, though F itself is finite: it has no gradient.",
             "Look for sqrt, norm, pow or log at zero, or torch.where around them; shift their argument by a small number.",
         )  # fmt: skip
-    if d.motion.kind != "steady" and d.distance <= 100 * rtol and "distance" not in d.bounds:
-        yield Finding("nearly steady", "repair", f"This state is close to steady, not more. {_moves(d)}", _rest(d))
+    if d.motion.kind != "steady" and d.distance <= CLOSE * rtol and "distance" not in d.bounds:
+        close = f"This state is close to steady, not more. {_moves(d)}"
+        yield Finding("nearly steady", "repair", close, _rest(d, used))
     elif d.motion.kind != "steady":
-        yield Finding("not steady", "fatal", f"This is not a steady state: the gradient means nothing. {_moves(d)}", _rest(d))
-    elif d.distance > 100 * rtol:
+        moves = f"This is not a steady state: the gradient means nothing. {_moves(d)}"
+        yield Finding("not steady", "fatal", moves, _rest(d, used))
+    elif d.distance > CLOSE * rtol:
         yield Finding(
             "slow", "fatal",
             "This is not a steady state: the gradient means nothing. The residual is only "
             f"{d.relative_residual:.1e}, but that is "
             f"because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
-            "Ask for a smaller rtol, take more steps, or use forward=sg.Anderson() or sg.Newton(), which do not creep.",
+            joined(
+                ["ask for a smaller rtol and take more steps", *used.left(*_NO_CREEP)],
+                "",
+            ),
         )  # fmt: skip
 
 
@@ -71,22 +86,53 @@ _DRIFTS = (
 )
 
 
-def _rest(d: Diagnosis) -> str:
-    return {
-        "approaching": f"Take at least {max(1, math.ceil(d.motion.steps_left))} more steps (max_steps), or "
-        "forward=sg.Anderson().",
-        "cycle": (
-            "Add damping, sg.Picard(damping=0.5), or forward=sg.Anderson(); the point inside the cycle is a "
-            "steady state too, but F "
-            "does not go there. In training add sg.penalty.spectral or sg.penalty.frobenius."
-        ),
-        "drifting": _DRIFTS,
-        "receding": _DRIFTS,
-        "growing": "Shrink the weights of F (spectral normalisation, sg.penalty.spectral), add damping, or start closer.",
-    }[d.course]  # fmt: skip
+_NO_CREEP = (
+    ("anderson", "use forward=sg.Anderson()"),
+    ("newton", "use forward=sg.Newton(), which does not creep"),
+)
+_AGAINST_CYCLES = (
+    ("damping", "add damping, sg.Picard(damping=0.5)"),
+    ("anderson", "use forward=sg.Anderson()"),
+    ("newton", "find the point inside by forward=sg.Newton()"),
+)
+_FRAGILE_SOLVERS = (("auto", 'use gradient="auto"'), ("lsqr", 'use gradient="lsqr"'))
+_NEED_INVERSE_ONLY = (("auto", '"auto"'), ("gmres", '"gmres"'), ("normalcg", '"cg-rbp"'))
 
 
-def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _rest(d: Diagnosis, used: Used) -> str:
+    """What brings a state to rest that moves like this one."""
+    if d.course == "approaching":
+        steps = max(1, math.ceil(d.motion.steps_left))
+        return joined([f"take at least {steps} more steps (max_steps)", *used.left(_NO_CREEP[0])], "")
+    if d.course == "cycle":
+        return (
+            joined(used.left(*_AGAINST_CYCLES), "What is in use does not break the cycle: start closer to the point inside it.")
+            + " The point inside the cycle is a steady state too, but F does not go there. In training add sg.penalty.spectral "
+            "or sg.penalty.frobenius."
+        )
+    if d.course == "growing":
+        shrink = "shrink the weights of F (spectral normalisation, sg.penalty.spectral)"
+        return joined([shrink, *used.left(("damping", "add damping")), "start closer"], "")
+    return _DRIFTS
+
+
+def _fragile(d: Diagnosis, used: Used) -> str:
+    """How to get a gradient through an I − J that is nearly singular."""
+    solvers = joined(used.left(*_FRAGILE_SOLVERS), "")
+    dtype = "." if d.eps < DOUBLE else "; in float64 there is less rounding to amplify."
+    return f"{solvers} Check the certificate's error_estimate, and add sg.penalty.lanczos to the loss{dtype}".strip()
+
+
+def _expansive(used: Used) -> str:
+    """Which solvers do not mind ρ(J) ≥ 1, unless one of them is in use."""
+    left = used.left(*_NEED_INVERSE_ONLY)
+    solvers = ""
+    if len(left) == len(_NEED_INVERSE_ONLY):
+        solvers = f"Use gradient={', '.join(left[:-1])} or {left[-1]}, which need only that I − J is invertible. "
+    return f"{solvers}To bring ρ below 1 in training add sg.penalty.spectral, sg.penalty.frobenius or sg.penalty.column_l1."
+
+
+def _function(d: Diagnosis) -> Iterator[Finding]:
     if d.derivative is not None and d.derivative.wrong:
         yield Finding(
             "wrong derivative", "fatal",
@@ -99,8 +145,8 @@ def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "not differentiable", "fatal",
             f"F is not differentiable here: a finite difference changes by {_percent(d.derivative.uncertainty)} "
             "with its step size.",
-            "Replace jumps (round, sign, argmax, comparisons) by smooth functions, or use float64 if the state "
-            "is near its rounding.",
+            "Replace jumps (round, sign, argmax, comparisons) by smooth functions"
+            + ("." if d.eps < DOUBLE else ", or use float64 if the state is near its rounding."),
         )  # fmt: skip
     if d.uncontrolled > 0:
         yield Finding(
@@ -119,9 +165,9 @@ def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
     scale = max(1.0, d.norm) if not math.isnan(d.norm) else 1.0
-    if d.min_singular_value <= 10 * d.eps * scale:
+    if d.min_singular_value <= SINGULAR * d.eps * scale:
         yield Finding(
             "singular", "fatal",
             f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its "
@@ -134,11 +180,11 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "fragile", "repair",
             f"I − J is nearly singular (σ_min = {d.min_singular_value:.1e}): the gradient may be amplified "
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
-            "Use gradient=\"auto\" or \"lsqr\", check the certificate's error_estimate, and add sg.penalty.lanczos to the loss.",
+            _fragile(d, used),
         )  # fmt: skip
     elif (
         "min_singular_value" in d.bounds
-        and d.spectral_radius > 0.9
+        and d.spectral_radius > NEAR_ONE
         and d.decay is not None
         and d.decay.status is not Status.CONVERGED
     ):
@@ -154,13 +200,11 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a "
             "finite, meaningless gradient. "
             "F does not settle here by itself.",
-            "Use gradient=\"auto\", \"gmres\" or \"cg-rbp\", which need only that I − J is invertible; to bring "
-            "ρ below 1 in training add "
-            "sg.penalty.spectral, sg.penalty.frobenius or sg.penalty.column_l1.",
+            _expansive(used),
         )  # fmt: skip
 
 
-def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _parameters(d: Diagnosis) -> Iterator[Finding]:
     degenerate = [name for name, found in d.parameters.items() if found.kind == "degenerate"]
     unused = [name for name, found in d.parameters.items() if found.kind == "unused"]
     if degenerate:
@@ -179,9 +223,9 @@ def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
                       "Check what F closes over, and whether it detaches them.")  # fmt: skip
 
 
-def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _remarks(d: Diagnosis) -> Iterator[Finding]:
     if d.norm == 0 and not (d.derivative is not None and d.derivative.wrong):
-        yield Finding("constant", "note", "F does not depend on h (J = 0): one application of F is the steady state.",
+        yield Finding("constant", "note", "J = 0 at this state: to first order F does not depend on h there.",
                       'gradient="one-step" is exact; if F should depend on h, look for a detach().')  # fmt: skip
     if d.norm > 1 > d.spectral_radius:
         yield Finding(
@@ -201,7 +245,7 @@ def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _well(d: Diagnosis) -> Finding:
+def _well(d: Diagnosis, used: Used) -> Finding:
     if math.isnan(d.spectral_radius) or math.isnan(d.min_singular_value):
         return Finding(
             "sound", "note", "No objection found, though not everything could be measured.", 'gradient="auto" adapts to J.'
@@ -210,7 +254,9 @@ def _well(d: Diagnosis) -> Finding:
     text = f"The assumptions hold: the state is steady, {inverse}, and ρ(J) = {d.spectral_radius:.2g}, so the series converges."
     K = d.steps_for(1e-3)
     if K is None or K > SLOW:
-        return Finding("sound", "note", text, 'The series is slow here: use gradient="auto" or "gmres".')
+        known = used.left(("auto", "auto"), ("gmres", "gmres"))
+        advice = 'The series is slow here: use gradient="auto" or "gmres".' if len(known) == 2 else ""
+        return Finding("sound", "note", text, advice)
     whose = "" if d.own_cotangent else " (for a random cotangent; give cotangent= for that of your loss)"
     return Finding("sound", "note", text, f'gradient="auto", or Implicit(Neumann(steps={K})) for a gradient within 1e-3{whose}.')
 

@@ -72,14 +72,23 @@ def column_l1(
 
 
 def frobenius(
-    update: Callable[..., State], h: State, *args: Any, samples: int | None = 1, batch_dims: int = 0, seed: int = 0
+    update: Callable[..., State],
+    h: State,
+    *args: Any,
+    over: Literal["mean", "sum"] = "mean",
+    samples: int | None = 1,
+    batch_dims: int = 0,
+    seed: int = 0,
 ) -> Tensor:
-    """The Frobenius penalty ‖J‖_F² = E‖Jᵀv‖² for random signs v, the cheapest of all.
+    """The Frobenius penalty ‖J‖_F² / n = E‖Jᵀv‖² / n for random signs v and n numbers a problem, the cheapest of all.
+
+    The mean square of a singular value, and of the length of a row: J = aI has a² and a random J of spectral radius r about
+    r², whatever n, so that one weight serves states of any size (Bai et al. take it so). `over="sum"` is ‖J‖_F² itself,
+    n times as much, which bounds σ_max(J)² and hence ρ(J)² from above.
 
     Estimated with `samples` vectors (Hutchinson): unbiased, value and gradient, with a standard deviation of at most
-    √(2/samples) of the value. `samples=None` is exact, in n VJPs for n numbers a problem. It bounds σ_max(J)² and hence
-    ρ(J)² from above, by up to a factor n: Bai et al. divide by n, the mean square of a row. One VJP a sample, and one product
-    to check that second derivatives exist.
+    √(2/samples) of the value. `samples=None` is exact, in n VJPs. One VJP a sample, and one product to check that second
+    derivatives exist.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Bai, Koltun, Kolter 2021, "Stabilizing equilibrium models by Jacobian
@@ -90,16 +99,21 @@ def frobenius(
     >>> a = torch.tensor(0.5, requires_grad=True)
     >>> value = penalty.frobenius(lambda h: a * h, torch.zeros(4))
     >>> value.backward()
-    >>> value.item(), a.grad.item()  # 4 a² and 8 a
-    (1.0, 4.0)
+    >>> value.item(), a.grad.item()  # a² and 2 a
+    (0.25, 1.0)
+    >>> penalty.frobenius(lambda h: a * h, torch.zeros(4), over="sum").item()
+    1.0
     """
+    if over not in ("mean", "sum"):
+        raise ValueError(f'over must be "mean" (‖J‖_F² / n) or "sum" (‖J‖_F²); got {over!r}.')
     generator = generator_of(seed)
     if samples is not None:
         check_count("samples", samples, least=1)
     J = Products(update, h, args, batch_dims)
+    parts = J.size if over == "mean" else 1
     if samples is None:
-        return mean_of(J.dense().square().sum(dim=(1, 2)))
-    squares = [J.vjp(J.signs(generator)).square().sum(dim=1) for _ in range(samples)]
+        return mean_of((J.dense().square() / parts).sum(dim=(1, 2)))
+    squares = [(J.vjp(J.signs(generator)).square() / parts).sum(dim=1) for _ in range(samples)]
     return mean_of(torch.stack(squares).mean(dim=0))
 
 

@@ -102,9 +102,7 @@ def lanczos(
     return pairs.mean_of(-(u - pairs.jvp(u)).square().sum(dim=1) / u.square().sum(dim=1))
 
 
-def _tridiagonalise(
-    J: Products, operator: _Operator, steps: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _tridiagonalise(J: Products, operator: _Operator, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Lanczos with full reorthogonalisation: V (problems, steps, size) with orthonormal rows, and T = V A Vᵀ, tridiagonal.
 
     `operator` is J itself, or the pairs of it to differentiate through the steps.
