@@ -224,6 +224,7 @@ class TestBadInput:
             (lambda f, h: penalty.column_l1(f, h, columns=0), "columns must be at least 1"),
             (lambda f, h: penalty.gershgorin(f, h, samples=0), "samples must be at least 1"),
             (lambda f, h: penalty.frobenius(f, h, samples=0), "samples must be at least 1"),
+            (lambda f, h: penalty.frobenius(f, h, over="max"), '"mean"'),
             (lambda f, h: penalty.lanczos(f, h, steps=0), "steps must be at least 1"),
             (lambda f, h: penalty.spectral(f, h, steps=-1), "steps must be at least 1"),
             (lambda f, h: penalty.spectral(f, h, seed=-1), "seed must be at least 0"),
@@ -259,7 +260,7 @@ class TestRepair:
         [
             (lambda f, h, s: penalty.column_l1(f, h, eta=0.8), 0.02),
             (lambda f, h, s: penalty.column_l1(f, h, eta=0.8, hinge=True, columns=3, seed=s), 0.02),
-            (lambda f, h, s: penalty.frobenius(f, h, seed=s), 0.02),
+            (lambda f, h, s: penalty.frobenius(f, h, seed=s), 0.24),
             (lambda f, h, s: torch.relu(penalty.spectral(f, h, steps=5, seed=s) - 0.9), 0.05),
         ],
         ids=["column_l1", "column_l1 drawn", "frobenius", "spectral"],

@@ -18,6 +18,7 @@ from steadygrad.diagnose.motion import follow, other_starts
 from steadygrad.diagnose.progress import Progress
 from steadygrad.diagnose.scale import Scale
 from steadygrad.diagnose.spectrum import largest_singular_value, smallest_singular_value, spectrum
+from steadygrad.diagnose.units import Units, in_units
 from steadygrad.diagnose.used import Used
 from steadygrad.diagnose.verdict import findings
 from steadygrad.fixedpoint import FixedPointSolver
@@ -140,7 +141,7 @@ class _Examination:
         self.differentiate(jacobian)
         if parameters is not None:
             self.progress.begin("parameters")
-            found = dependence_on(self.update, self.h, parameters, self.generator, self.found.distance)
+            found = dependence_on(self.update, self.h, parameters, self.scale, self.generator, self.found.distance)
             self.add(parameters=found)
         self.add(products=jacobian.products)
 
@@ -173,11 +174,12 @@ class _Examination:
         if self.effort.starts and motion.kind in ("steady", "approaching"):
             self.progress.begin("other starts")
             reference = self.h if motion.kind == "steady" else last
-            starts = other_starts(self.call, reference, self.rtol, self.scale, self.generator, self.update.layout)
+            starts = other_starts(self.call, reference, self.rtol, self.scale, self.generator)
             self.add(starts=starts)
 
-    def linearise(self, jacobian: Jacobian, cotangent: Tensor | None) -> None:
+    def linearise(self, of_h: Jacobian, cotangent: Tensor | None) -> None:
         """What J does: its spectrum, its norm, the condition of I − J, the decay of the series."""
+        jacobian = in_units(of_h, self.scale.units(self.h))
         self.progress.begin("eigenvalues of J")
         outer = spectrum(jacobian, self.noise(), self.effort.eigenvalues)
         if not outer.radius.isfinite().all():
@@ -187,7 +189,7 @@ class _Examination:
         eigenvalues = outer.values[int(outer.radius.argmax())].tolist()
         self.add(spectral_radius=radius, radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
         bounds = set() if outer.converged else {"spectral_radius"}
-        b = self.noise() if cotangent is None else cotangent
+        b = self.noise() if cotangent is None else jacobian.cotangent(cotangent)
         self.progress.begin("decay of the series")
         decay = observe(jacobian, b, radius if outer.converged else 0.0, self.effort.decay, self.effort.solve)
         self.add(decay=decay, own_cotangent=cotangent is not None)
@@ -206,12 +208,12 @@ class _Examination:
             self.add(unknown={"‖J‖, σ_min, distance": str(error)})
         self.add(bounds=frozenset(bounds))
 
-    def distance(self, jacobian: Jacobian) -> tuple[float, bool]:
+    def distance(self, jacobian: Units) -> tuple[float, bool]:
         """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖ of the worst leaf, what one Newton step would move, and whether it is more than a guess."""
         with torch.no_grad():
             residual = self.call(self.h) - self.h
-        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(transposed(jacobian), residual)
-        return max(self.scale.relative(step.z, self.h)), all(status is Status.CONVERGED for status in step.status)
+        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(transposed(jacobian), jacobian.state(residual))
+        return max(self.scale.relative(jacobian.back(step.z), self.h)), all(status is Status.CONVERGED for status in step.status)
 
     def differentiate(self, jacobian: Jacobian) -> None:
         """Whether the J of autograd is that of F."""
@@ -220,7 +222,7 @@ class _Examination:
         self.progress.begin("derivative against differences")
         self.evaluations += CALLS
         with torch.no_grad():
-            derivative = compare_derivative(self.update, jacobian, self.h, self.generator)
+            derivative = compare_derivative(self.update, jacobian, self.h, self.scale, self.generator)
         if math.isfinite(derivative.mismatch):
             self.add(derivative=derivative)
         else:

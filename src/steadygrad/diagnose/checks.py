@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from steadygrad.diagnose.scale import Scale, direction, norms, per_element
+from steadygrad.diagnose.scale import Scale, norms
 from steadygrad.jacobian import Jacobian
 from steadygrad.solution import SteadyStateError
 from steadygrad.update import Update
@@ -62,15 +62,14 @@ PROBES = 8
 """Projections of Jv that are compared where Jv itself cannot be had."""
 
 
-def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, generator: torch.Generator) -> Derivative:
+def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, scale: Scale, generator: torch.Generator) -> Derivative:
     """Jv against (F(h + εv) − F(h − εv)) / 2ε at seven step sizes; the one that is surest decides. Fifteen calls of F.
 
     Finds `detach()`, `no_grad()`, numpy and collectives without a derivative on the way from h to F(h): the adjoint solve
     cannot, since it only ever sees the J of autograd. Where F has no second derivative, and so no Jv, eight projections
     ⟨Jᵀu, v⟩ and ⟨u, Δ⟩ are compared in its place.
     """
-    v = direction(update.layout, h, generator)
-    units = per_element(update.layout, update.layout.leaf_norms(v).double()).clamp_min(torch.finfo(torch.float64).tiny)
+    v, units = scale.direction(h, generator), scale.units(h)
     look, product = _product(jacobian, v, units, generator)
     center, eps = update(h), torch.finfo(h.dtype).eps
     length, rounding = _length(look(v)), eps * _length(look(center))
@@ -84,9 +83,9 @@ def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, generator:
     for (_, fine, _), (step, coarse, kink) in itertools.pairwise(differences):
         size = max(_length(product), _length(coarse))
         uncertainty = max(_length(fine - coarse), _length(kink), rounding / step)
-        scale = max(size, length)
+        beside = max(size, length)
         noise = max(1e-4, 3 * eps**0.4)
-        found.append(Derivative(_length(product - coarse) / scale, uncertainty / scale, size / length, noise))
+        found.append(Derivative(_length(product - coarse) / beside, uncertainty / beside, size / length, noise))
     return min(found, key=lambda derivative: derivative.uncertainty if derivative.uncertainty >= 0 else math.inf)
 
 
@@ -135,7 +134,7 @@ UNKNOWN, VANISHING = 1e-2, 1e-3
 
 
 def dependence_on(
-    update: Update, h: Tensor, parameters: Parameters, generator: torch.Generator, distance: float
+    update: Update, h: Tensor, parameters: Parameters, scale: Scale, generator: torch.Generator, distance: float
 ) -> dict[str, Dependence]:
     """Of each parameter, whether the steady state depends on it: ∂h*/∂θ = (I−J)⁻¹ ∂F/∂θ, so ∂F/∂θ = 0 at h* means no.
 
@@ -144,7 +143,7 @@ def dependence_on(
     nearby as h is closer to the steady state, and that (`distance`, relative) is what it is judged by.
     """
     named = named_parameters(parameters)
-    nearby = h + NUDGE * direction(update.layout, h, generator)
+    nearby = h + NUDGE * scale.direction(h, generator)
     probes = [torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h.device, h.dtype) for _ in range(2)]
     here, elsewhere = (_sensitivities(update, at, list(named.values()), probes) for at in (h, nearby))
     vanishing = max(3 * distance / NUDGE, ROUNDED) if distance < UNKNOWN else VANISHING

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.diagnose.scale import Map, Scale, direction
-from steadygrad.state import Layout
+from steadygrad.diagnose.scale import Map, Scale
 
 STEPS = 60
 """Applications of F after which the motion of a state is judged."""
@@ -141,11 +140,9 @@ ALIKE = 1e-2
 """Relative distance up to which two ends are the same steady state, found to a tolerance."""
 
 
-def other_starts(
-    update: Map, h: Tensor, rtol: float, scale: Scale, generator: torch.Generator, layout: Layout
-) -> tuple[Start, ...]:
+def other_starts(update: Map, h: Tensor, rtol: float, scale: Scale, generator: torch.Generator) -> tuple[Start, ...]:
     """Run F from near h, from zero and from a random state of the size of h, and compare where it comes to rest."""
-    nearby, random = (direction(layout, h, generator) for _ in range(2))
+    nearby, random = (scale.direction(h, generator) for _ in range(2))
     starts = {"nearby": h + NEARBY * nearby, "zeros": torch.zeros_like(h), "random": random}
     return tuple(_run(name, update, start, h, rtol, scale) for name, start in starts.items())
 

@@ -38,7 +38,8 @@ class Scale:
         """The scale at h; of a nested state by one call of F at h and one nearby."""
         if len(layout.sizes) == 1:
             return cls(layout, rtol)
-        change = call(h + NUDGE * direction(layout, h, generator)) - call(h)
+        scale = cls(layout, rtol)
+        change = call(h + NUDGE * scale.direction(h, generator)) - call(h)
         reach = layout.leaf_norms(change).double() / NUDGE
         return cls(layout, rtol, torch.where(reach.isfinite(), reach, 0.0))
 
@@ -58,6 +59,18 @@ class Scale:
         ratios = torch.where(sizes > 0, changes / sizes, (changes != 0).double())
         return ratios.amax(dim=1).tolist()
 
+    def direction(self, h: Tensor, generator: torch.Generator) -> Tensor:
+        """A random change of the state by about its own size, leaf by leaf; by about 1 an element where all is zero."""
+        return (self.units(h) * torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h.device)).to(h.dtype)
+
+    def units(self, h: Tensor) -> Tensor:
+        """The root mean square of an element of each leaf, for every element, (problems, size); 1 where all is zero."""
+        counts = torch.tensor(self._layout.sizes, device=h.device)
+        sizes = self.sizes(h)
+        share = (counts / counts.sum()).sqrt()  # of the whole state, for a leaf that is zero
+        sizes = torch.where(self._layout.leaf_norms(h) > 0, sizes, torch.where(sizes > 0, sizes * share, counts.sqrt()))
+        return (sizes / counts.sqrt()).repeat_interleave(counts, dim=1)
+
     def relative(self, change: Tensor, h: Tensor) -> list[float]:
         """For each problem the largest change of a leaf, relative to that leaf at h."""
         return self.worst(change, self.sizes(h))
@@ -68,22 +81,6 @@ def total(norms: Tensor) -> Tensor:
     largest = norms.amax(dim=1, keepdim=True)
     unit = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
     return unit * torch.linalg.vector_norm(norms / unit, dim=1, keepdim=True)
-
-
-def per_element(layout: Layout, sizes: Tensor) -> Tensor:
-    """Sizes of leaves as root mean squares of their elements, (problems, size)."""
-    counts = torch.tensor(layout.sizes, device=sizes.device)
-    return (sizes / counts.sqrt()).repeat_interleave(counts, dim=1)
-
-
-def direction(layout: Layout, h: Tensor, generator: torch.Generator) -> Tensor:
-    """A random change of the state by about its own size, leaf by leaf; of a leaf of zeros by that of the whole, or by 1."""
-    own = layout.leaf_norms(h).double()
-    whole = total(own) * (torch.tensor(layout.sizes, device=h.device) / sum(layout.sizes)).sqrt()
-    unknown = torch.tensor(layout.sizes, device=h.device).double().sqrt().expand_as(own)
-    sizes = torch.where(own > 0, own, torch.where(whole > 0, whole, unknown))
-    noise = torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h.device)
-    return (per_element(layout, sizes) * noise).to(h.dtype)
 
 
 def norms(h: Tensor) -> list[float]:
