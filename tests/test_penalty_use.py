@@ -148,6 +148,13 @@ class TestModes:
             lambda W, x, h: penalty.frobenius(lambda h, x: nonlinear(W, x, h), h, x), (W, x, h), atol=1e-6
         )
 
+    @pytest.mark.parametrize("name", [n for n in CALLS if n not in ("column_l1", "frobenius", "frobenius drawn", "gershgorin")])
+    def test_warns_where_a_second_derivative_would_lack_a_part(self, name):
+        W, x, h = seeded_normal(5, 5).requires_grad_(), seeded_normal(5, seed=1), seeded_normal(5, seed=2)
+        value = CALLS[name](lambda h: nonlinear(W, x, h), h)
+        with pytest.warns(sg.SteadyStateWarning, match="differentiated again"):
+            torch.autograd.grad(value, W, create_graph=True)
+
 
 class Cube(torch.autograd.Function):
     @staticmethod

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.method import check_count
+from steadygrad.penalty.once import first_derivative_only
 from steadygrad.penalty.pairs import Pairs
 from steadygrad.penalty.products import Products, generator_of, mean_of
 from steadygrad.state import State
@@ -32,11 +33,12 @@ def column_l1(
     the mean over the columns in place of the maximum.
 
     Exact by default, in n VJPs for n numbers a problem, and n² numbers of memory. With `columns=k` from k columns, each problem
-    its own. The mean then takes columns drawn without repetition, and is unbiased, value and gradient, in k JVPs. The maximum
-    takes the columns that look longest: with random signs ξ, (Jᵀξ)_i has mean square ‖J(:,i)‖₂², and k such products without
-    graph choose k columns for k JVPs. A maximum over some columns is a lower bound of that over all, so this is biased, never
-    upwards: a column that stands out is found, among many of nearly the same length only one of the longer. (With hinge=False
-    and all columns below η the maximum is at the shortest column, which is not looked for.) Two products more for checks.
+    its own. The mean then takes columns drawn without repetition, and is unbiased, value and gradient. The maximum
+    takes the columns that look longest: with random signs ξ, (Jᵀξ)_i has mean square ‖J(:,i)‖₂², and k such products choose
+    the columns. A maximum over some columns is a lower bound of that over all, so this is biased, never upwards: a column
+    that stands out is found, among many of nearly the same length only one of the longer. (With hinge=False and all columns
+    below η the maximum is at the shortest column, which is not looked for.) k products Jv, k with Jᵀ and a
+    graph for the gradient, and for the maximum k more; second derivatives of the sampled forms are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Scarselli et al. 2009, "The graph neural network model"; Liao et al. 2018,
@@ -144,7 +146,7 @@ def spectral(update: Callable[..., State], h: State, *args: Any, steps: int = 20
     for _ in range(steps):
         v = _normalised(J.vjp(_normalised(J.jvp(v)), graph=False))
     u = _normalised(J.jvp(v))  # 0 at J = 0, where ‖Jv‖ has no gradient
-    return mean_of((J.vjp(u) * v).sum(dim=1))
+    return first_derivative_only(mean_of((J.vjp(u) * v).sum(dim=1)))
 
 
 def _normalised(v: Tensor) -> Tensor:

@@ -25,8 +25,9 @@ def gershgorin(
     Where J = I exactly its gradient is zero, though its value is n − 1.
 
     Exact by default, in n VJPs, and n² numbers of memory. With `samples=k`, ‖A − I‖_F² is estimated by the mean of
-    ‖(A − I)v‖² over k vectors of random signs (Hutchinson), in 2k + 2 products: unbiased for the square and for its gradient; the
-    root, and hence the penalty, comes out too small by a part of order 1/k where the bound is above 0.
+    ‖(A − I)v‖² over k vectors of random signs (Hutchinson), in 2k products and 3k more for the gradient: unbiased for the
+    square and for its gradient; the root, and hence the penalty, comes out too small by a part of order 1/k where the bound
+    is above 0. Second derivatives of the sampled form are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Liao et al. 2018, appendix, "Maximizing Lower Bound"; Hutchinson 1990.
@@ -73,11 +74,12 @@ def lanczos(
     works until λ_min ≥ 0.1. Where I − J is exactly singular the gradient is 0, as that of σ² at σ = 0.
 
     `through=True` differentiates through the steps, as the paper says: the exact gradient of the value at any number of
-    steps, with the graph of all of them in memory. `through=False` runs them without a graph and differentiates ‖(I − J)u‖²
-    for the Ritz vector u held fixed: the same value, the same gradient once u has converged, −uᵀ(dA)u, far cheaper, and more
-    accurate in float32, where rounding in the steps can spoil the gradient through them if the start hardly holds u.
-    2·steps + 3 products, all of them or the last with a graph. The Ritz vector's coefficients are held fixed, so that second
-    derivatives of this penalty are not exact.
+    steps, with the graph of two products a step in memory. `through=False` runs them without a graph and differentiates
+    ‖(I − J)u‖² for the Ritz vector u held fixed: the same value, the same gradient once u has converged, −uᵀ(dA)u, far
+    cheaper, and more accurate in float32, where rounding in the steps can spoil the gradient through them if the start
+    hardly holds u.
+    2·steps products, and for the gradient four a step through them, one with a graph otherwise. Second derivatives of this
+    penalty are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Liao et al. 2018, appendix, "Differentiating Through Lanczos".

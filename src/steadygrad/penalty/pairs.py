@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.penalty.once import first_derivative_only
 from steadygrad.penalty.products import Products, mean_of
 
 
@@ -16,7 +17,7 @@ class Pairs:
     With P a function of such products, dP = Σ ⟨c, dJ v⟩ + Σ ⟨w, dJ c⟩, where c is the cotangent of Jv or Jᵀw. A backward
     pass over the vectors alone, here and now, finds the pairs (u, v) of this sum Σ uᵀ dJ v; held fixed, it is the
     derivative of Σ ⟨Jᵀu, v⟩, which needs one product with Jᵀ a pair, and two derivatives of F. Second derivatives of P lack
-    the part in which the pairs move.
+    the part in which the pairs move, and a warning says so where they may be taken.
     """
 
     def __init__(self, J: Products) -> None:
@@ -43,7 +44,7 @@ class Pairs:
         pairs = weighty or self._noted[:1]  # a gradient of 0 is a gradient too
         tied = torch.stack([(self._J.vjp(u) * v).sum() for u, v in pairs]).sum()
         self._noted.clear()
-        return value.detach() + (tied - tied.detach())
+        return first_derivative_only(value.detach() + (tied - tied.detach()))
 
 
 class _Jv(torch.autograd.Function):
