@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from steadygrad.diagnose.advice import DOUBLE, expansive, fragile, not_creeping, rest
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding
-from steadygrad.diagnose.used import Used, joined
+from steadygrad.diagnose.used import Used
 from steadygrad.solution import Status
 
 FRAGILE = 1e-2
@@ -19,8 +20,6 @@ CLOSE = 100
 """A distance of at most so many rtol, 1 % by default, is close: what the gradient changes by is of that order."""
 NEAR_ONE = 0.9
 """ρ(J) from which on an unsettled σ_min leaves it open whether I − J is invertible."""
-DOUBLE = 1e-15
-"""The rounding unit is below this in float64 only."""
 
 
 def findings(d: Diagnosis, rtol: float, used: Used) -> tuple[Finding, ...]:
@@ -50,20 +49,17 @@ def _state(d: Diagnosis, rtol: float, used: Used) -> Iterator[Finding]:
         )  # fmt: skip
     if d.motion.kind != "steady" and d.distance <= CLOSE * rtol and "distance" not in d.bounds:
         close = f"This state is close to steady, not more. {_moves(d)}"
-        yield Finding("nearly steady", "repair", close, _rest(d, used))
+        yield Finding("nearly steady", "repair", close, rest(d, used))
     elif d.motion.kind != "steady":
         moves = f"This is not a steady state: the gradient means nothing. {_moves(d)}"
-        yield Finding("not steady", "fatal", moves, _rest(d, used))
+        yield Finding("not steady", "fatal", moves, rest(d, used))
     elif d.distance > CLOSE * rtol:
         yield Finding(
             "slow", "fatal",
             "This is not a steady state: the gradient means nothing. The residual is only "
             f"{d.relative_residual:.1e}, but that is "
             f"because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
-            joined(
-                ["ask for a smaller rtol and take more steps", *used.left(*_NO_CREEP)],
-                "",
-            ),
+            not_creeping(used),
         )  # fmt: skip
 
 
@@ -77,59 +73,6 @@ def _moves(d: Diagnosis) -> str:
         "growing": "and ever faster",
     }[d.course]
     return f"{some} by {_percent(d.relative_residual)} a step, {how}."
-
-
-_DRIFTS = (
-    "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
-    "add sg.penalty.spectral, "
-    'sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient="bptt" or "tbptt".'
-)
-
-
-_NO_CREEP = (
-    ("anderson", "use forward=sg.Anderson()"),
-    ("newton", "use forward=sg.Newton(), which does not creep"),
-)
-_AGAINST_CYCLES = (
-    ("damping", "add damping, sg.Picard(damping=0.5)"),
-    ("anderson", "use forward=sg.Anderson()"),
-    ("newton", "find the point inside by forward=sg.Newton()"),
-)
-_FRAGILE_SOLVERS = (("auto", 'use gradient="auto"'), ("lsqr", 'use gradient="lsqr"'))
-_NEED_INVERSE_ONLY = (("auto", '"auto"'), ("gmres", '"gmres"'), ("normalcg", '"cg-rbp"'))
-
-
-def _rest(d: Diagnosis, used: Used) -> str:
-    """What brings a state to rest that moves like this one."""
-    if d.course == "approaching":
-        steps = max(1, math.ceil(d.motion.steps_left))
-        return joined([f"take at least {steps} more steps (max_steps)", *used.left(_NO_CREEP[0])], "")
-    if d.course == "cycle":
-        return (
-            joined(used.left(*_AGAINST_CYCLES), "What is in use does not break the cycle: start closer to the point inside it.")
-            + " The point inside the cycle is a steady state too, but F does not go there. In training add sg.penalty.spectral "
-            "or sg.penalty.frobenius."
-        )
-    if d.course == "growing":
-        shrink = "shrink the weights of F (spectral normalisation, sg.penalty.spectral)"
-        return joined([shrink, *used.left(("damping", "add damping")), "start closer"], "")
-    return _DRIFTS
-
-
-def _fragile(d: Diagnosis, used: Used) -> str:
-    """How to get a gradient through an I − J that is nearly singular."""
-    solvers = joined(used.left(*_FRAGILE_SOLVERS), "")
-    dtype = "." if d.eps < DOUBLE else "; in float64 there is less rounding to amplify."
-    return f"{solvers} Check the certificate's error_estimate, and add sg.penalty.lanczos to the loss{dtype}".strip()
-
-
-def _expansive(used: Used) -> str:
-    """Which solvers do not mind ρ(J) ≥ 1, unless one of them is in use."""
-    left = used.left(*_NEED_INVERSE_ONLY)
-    solvers = ""
-    if len(left) == len(_NEED_INVERSE_ONLY):
-        solvers = f"Use gradient={', '.join(left[:-1])} or {left[-1]}, which need only that I − J is invertible. "
-    return f"{solvers}To bring ρ below 1 in training add sg.penalty.spectral, sg.penalty.frobenius or sg.penalty.column_l1."
 
 
 def _function(d: Diagnosis) -> Iterator[Finding]:
@@ -180,7 +123,7 @@ def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
             "fragile", "repair",
             f"I − J is nearly singular (σ_min = {d.min_singular_value:.1e}): the gradient may be amplified "
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
-            _fragile(d, used),
+            fragile(d, used),
         )  # fmt: skip
     elif (
         "min_singular_value" in d.bounds
@@ -200,7 +143,7 @@ def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
             f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a "
             "finite, meaningless gradient. "
             "F does not settle here by itself.",
-            _expansive(used),
+            expansive(used),
         )  # fmt: skip
 
 
