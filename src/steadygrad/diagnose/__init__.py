@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.attention import differentiable_attention
 from steadygrad.diagnose.checks import CALLS, Parameters, compare_derivative, dependence_on, difference_of_two_calls
 from steadygrad.diagnose.decay import observe
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
@@ -26,7 +27,6 @@ from steadygrad.gradient import Gradient
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Auto
 from steadygrad.method import check_count
-from steadygrad.penalty.attention import second_derivatives_of_attention
 from steadygrad.solution import Solution, Status, SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
@@ -132,7 +132,7 @@ class _Examination:
             if not finite:
                 return
             self.move()
-        with second_derivatives_of_attention():
+        with differentiable_attention():
             jacobian = Jacobian(self.update, self.h)
         if any(output.requires_grad for output in jacobian.outputs):
             self.linearise(jacobian, cotangent)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.attention import differentiable_attention
 from steadygrad.jacobian import drop_grad, explained
 from steadygrad.method import check_count
-from steadygrad.penalty.attention import second_derivatives_of_attention
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update, needs_gradient
@@ -45,7 +45,7 @@ class Products:
         with torch.enable_grad():
             self.h = flat.clone(memory_format=torch.contiguous_format)  # no leaf: Update sees it if F changes it in place
             bound = Update(update, args, self.layout, probe=False)
-            with second_derivatives_of_attention():
+            with differentiable_attention():
                 self.image = self.layout.flatten(bound.linearise(self.layout.split(self.h)))
         _refuse_nonfinite_image(self.h, self.image)
         self.graph = wanted and (through_h or needs_gradient([self.image], besides=[flat]))
