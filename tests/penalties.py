@@ -22,7 +22,7 @@ def normal_matrix(J):
 # The penalties of a dense J, each written as its definition.
 DENSE = {
     "column_l1": lambda J: (J.abs().sum(0) - 0.9).square().max(),
-    "frobenius": lambda J: torch.linalg.matrix_norm(J).square(),
+    "frobenius": lambda J: torch.linalg.matrix_norm(J).square() / len(J),
     "spectral": lambda J: torch.linalg.matrix_norm(J, 2),
     "gershgorin": lambda J: torch.relu(
         math.sqrt(len(J)) * torch.linalg.matrix_norm(normal_matrix(J) - torch.eye(len(J), dtype=J.dtype)) - 1

@@ -1,4 +1,4 @@
-"""Imports point one way, and the core needs torch and the standard library only."""
+"""Imports point one way, and the core needs torch, numpy and the standard library only."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 LAYERS = [
     {"attention", "autocast", "failure", "order", "tree"},
     {"method", "solution", "state", "randomness"},
-    {"watch", "update", "measure"},
+    {"update", "measure", "rows", "iteration"},
     {"jacobian", "fixedpoint"},
     {"linear"},
     {"gradient", "roots"},
@@ -23,8 +23,11 @@ LAYERS = [
     {"engine"},
     {"cli"},
 ]
-# What parts may need besides torch and the standard library; `diagnose` only for its plots, `hyper` for its bar.
+# What parts may need besides torch and the standard library: the core judges in numpy's numbers; `diagnose` only for its plots, `hyper` for its bar.
 EXTRAS = {
+    "iteration": {"numpy"},
+    "linear": {"numpy"},
+    "gradient": {"numpy"},
     "diagnose": {"matplotlib"},
     "hyper": {"rich"},
     "datasets": {"numpy"},

@@ -10,12 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.diagnose.checks import Parameters, compare_derivative, dependence_on, difference_of_two_calls
+from steadygrad.attention import differentiable_attention
+from steadygrad.diagnose.checks import CALLS, Parameters, compare_derivative, dependence_on, difference_of_two_calls
 from steadygrad.diagnose.decay import observe
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
-from steadygrad.diagnose.motion import follow, norms, other_starts
+from steadygrad.diagnose.effort import QUICK, THOROUGH, Effort
+from steadygrad.diagnose.motion import follow, other_starts
+from steadygrad.diagnose.progress import Progress
+from steadygrad.diagnose.scale import Scale
 from steadygrad.diagnose.spectrum import largest_singular_value, smallest_singular_value, spectrum
+from steadygrad.diagnose.units import Units, in_units
+from steadygrad.diagnose.used import Used
 from steadygrad.diagnose.verdict import findings
+from steadygrad.fixedpoint import FixedPointSolver
+from steadygrad.gradient import Gradient
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Auto
 from steadygrad.method import check_count
@@ -28,13 +36,17 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 
 def diagnose(
     update: Callable[..., State],
-    h: State,
+    h: State | Solution,
     *args: Any,
     batch_dims: int = 0,
     cotangent: State | None = None,
     parameters: Parameters | None = None,
     starts: bool = True,
+    quick: bool = False,
     rtol: float = 1e-4,
+    forward: FixedPointSolver | None = None,
+    gradient: str | Gradient | None = None,
+    progress: Callable[[str], None] | None = None,
     seed: int = 0,
 ) -> Diagnosis:
     """Measure at h what an implicit gradient assumes, and say in words whether to trust it and what to do.
@@ -44,10 +56,15 @@ def diagnose(
     hundred of each, never by a dense J; memory is some 80 states (150 for small ones). torch's random state is left as it was;
     buffers that F changes (BatchNorm in training mode) are not: call .eval() first.
 
-    `h` is a state such as `solution.value`; `batch_dims` as in `steady_state`. `cotangent`, ∂loss/∂h in the structure of h,
-    is what the decay of the series is observed for (a random one by default). `parameters` (a module, a dict or a list of
-    tensors) are checked for those on which the steady state does not depend. `starts=False` skips the runs from other starts.
-    `rtol` is the relative residual below which h counts as steady.
+    `h` is a state such as `solution.value`, or the solution itself; `batch_dims` as in `steady_state`. `cotangent`, ∂loss/∂h in
+    the structure of h, is what the decay of the series is observed for (a random one by default). `parameters` (a module,
+    a dict or a list of tensors) are checked for those on which the steady state does not depend. `rtol` is the relative
+    residual below which h counts as steady; residuals and distances are taken leaf by leaf of a nested state, the worst counts.
+
+    `quick=True` spends about a tenth: no other starts, ρ and ‖J‖ to some per cent, and more numbers that are marked as not
+    settled. `starts=False` skips the runs from other starts alone. With `forward` and `gradient`, the methods in use, what
+    they do already is not advised. `progress` is called with the name of each part as it begins; without it a line on
+    stderr says so where that is a terminal.
 
     >>> import torch, steadygrad as sg
     >>> W = 0.5 * torch.eye(3); x = torch.ones(3)
@@ -58,8 +75,9 @@ def diagnose(
     >>> print(diagnosis.verdict)
     The assumptions hold: the state is steady, I − J is invertible, and ρ(J) = 0.099, so the series converges.
     """
+    used = Used.of(h if isinstance(h, Solution) else None, forward, gradient)
     if isinstance(h, Solution):
-        raise TypeError("h is a Solution; give the state itself: sg.diagnose(update, solution.value).")
+        h = h.value
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     check_count("batch_dims", batch_dims, least=0)
@@ -70,9 +88,10 @@ def diagnose(
     with torch.inference_mode(False), torch.enable_grad(), forked:
         flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
         rtol = max(rtol, 4 * torch.finfo(layout.dtype).eps)
-        examination = _Examination(Update(update, args, layout, probe=False), flat, rtol, seed)
-        examination.look(_flat_cotangent(cotangent, h, layout), parameters, starts)
-    return examination.conclude()
+        effort = replace(QUICK if quick else THOROUGH, starts=starts and not quick)
+        examination = _Examination(Update(update, args, layout, probe=False), flat, rtol, effort, Progress(progress), seed)
+        examination.look(_flat_cotangent(cotangent, h, layout), parameters)
+    return examination.conclude(used)
 
 
 def _flat_cotangent(cotangent: State | None, h: State, layout: Layout) -> Tensor | None:
@@ -90,34 +109,45 @@ def _flat_cotangent(cotangent: State | None, h: State, layout: Layout) -> Tensor
 class _Examination:
     """The measurements, one after the other; each adds to the diagnosis."""
 
-    def __init__(self, update: Update, h: Tensor, rtol: float, seed: int) -> None:
+    def __init__(self, update: Update, h: Tensor, rtol: float, effort: Effort, progress: Progress, seed: int) -> None:
         self.update = update
         self.h = h
         self.rtol = rtol
+        self.effort = effort
+        self.progress = progress
         self.generator = torch.Generator().manual_seed(seed)
         self.evaluations = 0
         self.found = Diagnosis(size=h.shape[1], problems=h.shape[0], eps=torch.finfo(h.dtype).eps)
 
-    def look(self, cotangent: Tensor | None, parameters: Parameters | None, starts: bool) -> None:
+    def look(self, cotangent: Tensor | None, parameters: Parameters | None) -> None:
+        """All measurements, as far as they can be had."""
+        try:
+            self.measure(cotangent, parameters)
+        finally:
+            self.progress.end()
+
+    def measure(self, cotangent: Tensor | None, parameters: Parameters | None) -> None:
         with torch.no_grad():
             finite = bool(self.h.isfinite().all()) and bool(self.call(self.h).isfinite().all())
             if not finite:
                 return
-            self.watch(starts)
-        jacobian = Jacobian(self.update, self.h)
+            self.move()
+        with differentiable_attention():
+            jacobian = Jacobian(self.update, self.h)
         if any(output.requires_grad for output in jacobian.outputs):
             self.linearise(jacobian, cotangent)
         else:  # autograd sees no path from h to F(h): J = 0, as far as it is concerned
             self.add(spectral_radius=0.0, norm=0.0, min_singular_value=1.0, distance=self.found.relative_residual)
         self.differentiate(jacobian)
         if parameters is not None:
-            found = dependence_on(self.update, self.h, parameters, self.generator, self.found.distance)
+            self.progress.begin("parameters")
+            found = dependence_on(self.update, self.h, parameters, self.scale, self.generator, self.found.distance)
             self.add(parameters=found)
         self.add(products=jacobian.products)
 
-    def conclude(self) -> Diagnosis:
+    def conclude(self, used: Used) -> Diagnosis:
         self.add(evaluations=self.evaluations)
-        self.add(findings=findings(self.found, self.rtol))
+        self.add(findings=findings(self.found, self.rtol, used))
         return self.found
 
     def call(self, h: Tensor) -> Tensor:
@@ -130,22 +160,28 @@ class _Examination:
     def noise(self) -> Tensor:
         return torch.randn(self.h.shape, generator=self.generator, dtype=self.h.dtype).to(self.h.device)
 
-    def watch(self, starts: bool) -> None:
+    def move(self) -> None:
         """What F does: twice at one state, again and again, and from other starts."""
+        self.progress.begin("motion of the state")
+        self.scale = Scale.at(self.update.layout, self.h, self.rtol, self.call, self.generator)
         self.add(
-            randomness=difference_of_two_calls(self.update, self.h, rewound=False),
-            uncontrolled=difference_of_two_calls(self.update, self.h, rewound=True),
+            randomness=difference_of_two_calls(self.update, self.h, self.scale, rewound=False),
+            uncontrolled=difference_of_two_calls(self.update, self.h, self.scale, rewound=True),
         )
         self.evaluations += 4
-        motion, last = follow(self.call, self.h, self.rtol)
+        motion, last = follow(self.call, self.h, self.rtol, self.scale, self.effort.motion)
         self.add(motion=motion, relative_residual=motion.residuals[0])
-        if starts and motion.kind in ("steady", "approaching"):
+        if self.effort.starts and motion.kind in ("steady", "approaching"):
+            self.progress.begin("other starts")
             reference = self.h if motion.kind == "steady" else last
-            self.add(starts=other_starts(self.call, reference, self.rtol, self.generator))
+            starts = other_starts(self.call, reference, self.rtol, self.scale, self.generator)
+            self.add(starts=starts)
 
-    def linearise(self, jacobian: Jacobian, cotangent: Tensor | None) -> None:
+    def linearise(self, of_h: Jacobian, cotangent: Tensor | None) -> None:
         """What J does: its spectrum, its norm, the condition of I − J, the decay of the series."""
-        outer = spectrum(jacobian, self.noise())
+        jacobian = in_units(of_h, self.scale.units(self.h))
+        self.progress.begin("eigenvalues of J")
+        outer = spectrum(jacobian, self.noise(), self.effort.eigenvalues)
         if not outer.radius.isfinite().all():
             self.add(differentiable=False)
             return
@@ -153,14 +189,18 @@ class _Examination:
         eigenvalues = outer.values[int(outer.radius.argmax())].tolist()
         self.add(spectral_radius=radius, radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
         bounds = set() if outer.converged else {"spectral_radius"}
-        b = self.noise() if cotangent is None else cotangent
-        decay = observe(jacobian, b, radius if outer.converged else 0.0)
+        b = self.noise() if cotangent is None else jacobian.cotangent(cotangent)
+        self.progress.begin("decay of the series")
+        decay = observe(jacobian, b, radius if outer.converged else 0.0, self.effort.decay, self.effort.solve)
         self.add(decay=decay, own_cotangent=cotangent is not None)
         try:
-            largest = largest_singular_value(jacobian, self.noise())
-            smallest = smallest_singular_value(jacobian, self.noise())
+            self.progress.begin("norm of J")
+            largest = largest_singular_value(jacobian, self.noise(), self.effort.bidiagonal)
+            self.progress.begin("smallest singular value of I − J")
+            smallest = smallest_singular_value(jacobian, self.noise(), self.effort)
             self.add(norm=worst(largest.value), min_singular_value=worst(smallest.value, largest=False))
             bounds |= {name for name, e in {"norm": largest, "min_singular_value": smallest}.items() if not e.converged}
+            self.progress.begin("distance to the steady state")
             distance, known = self.distance(jacobian)
             self.add(distance=distance)
             bounds |= set() if known else {"distance"}
@@ -168,21 +208,21 @@ class _Examination:
             self.add(unknown={"‖J‖, σ_min, distance": str(error)})
         self.add(bounds=frozenset(bounds))
 
-    def distance(self, jacobian: Jacobian) -> tuple[float, bool]:
-        """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖, what one Newton step would move, and whether it is more than a guess."""
+    def distance(self, jacobian: Units) -> tuple[float, bool]:
+        """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖ of the worst leaf, what one Newton step would move, and whether it is more than a guess."""
         with torch.no_grad():
             residual = self.call(self.h) - self.h
-        step = Auto(rtol=1e-4, max_steps=200).solve(transposed(jacobian), residual)
-        pairs = zip(norms(step.z), norms(self.h), strict=True)
-        return max(z / h if h else z for z, h in pairs), all(status is Status.CONVERGED for status in step.status)
+        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(transposed(jacobian), jacobian.state(residual))
+        return max(self.scale.relative(jacobian.back(step.z), self.h)), all(status is Status.CONVERGED for status in step.status)
 
     def differentiate(self, jacobian: Jacobian) -> None:
         """Whether the J of autograd is that of F."""
         if not self.found.differentiable:
             return
-        self.evaluations += 15
+        self.progress.begin("derivative against differences")
+        self.evaluations += CALLS
         with torch.no_grad():
-            derivative = compare_derivative(self.update, jacobian, self.h, self.generator)
+            derivative = compare_derivative(self.update, jacobian, self.h, self.scale, self.generator)
         if math.isfinite(derivative.mismatch):
             self.add(derivative=derivative)
         else:

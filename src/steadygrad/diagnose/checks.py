@@ -11,6 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from steadygrad.diagnose.scale import Scale
+from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Jacobian
 from steadygrad.solution import SteadyStateError
 from steadygrad.update import Update
@@ -18,23 +20,25 @@ from steadygrad.update import Update
 Parameters = nn.Module | Mapping[str, Tensor] | Iterable[Tensor]
 
 
-def difference_of_two_calls(update: Update, h: Tensor, rewound: bool) -> float:
+REORDERED = 100
+"""Rounding units by which sums may differ that are taken in another order, as atomic operations on a GPU take them."""
+
+
+def difference_of_two_calls(update: Update, h: Tensor, scale: Scale, rewound: bool) -> float:
     """How much two calls of F at one state differ, relative to F: as they are, or with torch's random draws rewound."""
     first, second = (update(h) if rewound else update.layout.flatten(update.leaves(update.layout.split(h))) for _ in range(2))
-    size, apart = _length(first), _length(first - second)
-    if apart <= 100 * torch.finfo(h.dtype).eps * size:
-        return 0.0  # sums in another order, as atomic operations on a GPU have them
-    return apart / size if size else apart
+    apart = max(scale.relative(first - second, first))
+    return apart if apart > REORDERED * torch.finfo(h.dtype).eps else 0.0
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """A product Jv of autograd beside a central difference of F."""
+    """A product Jv of autograd beside a central difference Δ of F, both leaf by leaf in units of v."""
 
     mismatch: float
-    """‖Jv − Δ‖ / max(‖Jv‖, ‖Δ‖): what autograd and the difference disagree by."""
+    """‖Jv − Δ‖ / max(‖Jv‖, ‖Δ‖, ‖v‖): what they disagree by, beside I − J, which is what a gradient is made of."""
     uncertainty: float
-    """How far the difference itself changes between two step sizes, on the same scale."""
+    """How far Δ itself changes between two step sizes and by rounding, on the same scale."""
     scale: float
     """max(‖Jv‖, ‖Δ‖) / ‖v‖."""
     noise: float = 1e-2
@@ -51,68 +55,63 @@ class Derivative:
         return self.uncertainty > max(0.1, 50 * self.noise)
 
 
-def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, generator: torch.Generator) -> Derivative:
+POWERS = range(-5, 2)
+"""Step sizes eps^(1/3)·4^power of the differences: the best for a smooth F of the size of h, and smaller ones for kinks."""
+CALLS = 1 + 2 * len(POWERS)
+"""Calls of F that `compare_derivative` takes."""
+PROBES = 8
+"""Projections of Jv that are compared where Jv itself cannot be had."""
+
+
+def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, scale: Scale, generator: torch.Generator) -> Derivative:
     """Jv against (F(h + εv) − F(h − εv)) / 2ε at seven step sizes; the one that is surest decides. Fifteen calls of F.
 
     Finds `detach()`, `no_grad()`, numpy and collectives without a derivative on the way from h to F(h): the adjoint solve
     cannot, since it only ever sees the J of autograd. Where F has no second derivative, and so no Jv, eight projections
     ⟨Jᵀu, v⟩ and ⟨u, Δ⟩ are compared in its place.
     """
-    v = _direction(update, h, generator)
-    project, product = _product(jacobian, v, generator)
-    center = update(h)
-    base = torch.finfo(h.dtype).eps ** (1 / 3)
-    differences: list[tuple[Tensor, Tensor]] = []
-    for power in range(-5, 2):
-        step = base * 4.0**power
+    v, units = scale.direction(h, generator), scale.units(h)
+    look, product = _product(jacobian, v, units, generator)
+    center, eps = update(h), torch.finfo(h.dtype).eps
+    length, rounding = _length(look(v)), eps * _length(look(center))
+    differences: list[tuple[float, Tensor, Tensor]] = []
+    for power in POWERS:
+        step = eps ** (1 / 3) * 4.0**power
         ahead, behind = update(h + step * v), update(h - step * v)
         kink = (ahead - center) / (2 * step) - (center - behind) / (2 * step)
-        differences.append((project((ahead - behind) / (2 * step)), kink))
+        differences.append((step, look((ahead - behind) / (2 * step)), look(kink)))
     found: list[Derivative] = []
-    for (fine, _), (coarse, kink) in itertools.pairwise(differences):
-        scale = max(_length(product), _length(coarse)) or 1.0
-        uncertainty = max(_length(fine - coarse), _length(project(kink)))
-        noise = max(1e-4, 3 * torch.finfo(h.dtype).eps ** 0.4)
-        found.append(Derivative(_length(product - coarse) / scale, uncertainty / scale, scale / _length(v), noise))
+    for (_, fine, _), (step, coarse, kink) in itertools.pairwise(differences):
+        size = max(_length(product), _length(coarse))
+        uncertainty = max(_length(fine - coarse), _length(kink), rounding / step)
+        beside = max(size, length)
+        noise = max(1e-4, 3 * eps**0.4)
+        found.append(Derivative(_length(product - coarse) / beside, uncertainty / beside, size / length, noise))
     return min(found, key=lambda derivative: derivative.uncertainty if derivative.uncertainty >= 0 else math.inf)
 
 
-def _direction(update: Update, h: Tensor, generator: torch.Generator) -> Tensor:
-    """A random direction in which every tensor of every problem moves in proportion to its own size."""
-    noise = torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h.device, h.dtype)
-    layout = update.layout
-    whole = _rms(h)
-    whole = torch.where(whole > 0, whole, torch.ones_like(whole))
-    scaled: list[Tensor] = []
-    for leaf, random in zip(layout.split(h), layout.split(noise), strict=True):
-        own = _rms(leaf.reshape(layout.problems, -1))
-        size = torch.where(own > 0, own, whole)
-        scaled.append((size * random.reshape(layout.problems, -1)).reshape(leaf.shape))
-    return layout.flatten(scaled)
-
-
-def _rms(h: Tensor) -> Tensor:
-    return h.double().square().mean(dim=1, keepdim=True).sqrt().to(h.dtype)
-
-
 def _length(v: Tensor) -> float:
-    return v.double().norm().item()
+    return torch.linalg.vector_norm(v).item()
 
 
-def _product(jacobian: Jacobian, v: Tensor, generator: torch.Generator) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """How to look at F, and Jv as seen so."""
+def _product(
+    jacobian: Jacobian, v: Tensor, units: Tensor, generator: torch.Generator
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """How to look at F, in units of the leaves of v and in double, and Jv as seen so."""
+
+    def whole(image: Tensor) -> Tensor:
+        return image.double() / units
+
     if not any(output.requires_grad for output in jacobian.outputs):
-        return _as_it_is, torch.zeros_like(v)  # autograd sees no path from h to F(h)
+        return whole, torch.zeros_like(units)  # autograd sees no path from h to F(h)
     try:
-        return _as_it_is, jacobian.jvp(v)
+        return whole, whole(jacobian.jvp(v))
     except SteadyStateError:
-        probes = [torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v.device, v.dtype) for _ in range(8)]
-        seen = torch.stack([(jacobian.vjp(u) * v).double().sum() for u in probes])
-        return (lambda image: torch.stack([(u * image).double().sum() for u in probes])), seen
-
-
-def _as_it_is(image: Tensor) -> Tensor:
-    return image
+        drawn = [torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v.device) for _ in range(PROBES)]
+        # Units of the state for Jᵀu, lest a u in units of v leave the range of the dtype.
+        unit = units.amax()
+        seen = [(jacobian.vjp((u * unit / units).to(v.dtype)).double() / unit * v).sum() for u in drawn]
+        return (lambda image: torch.stack([(u * whole(image)).sum() for u in drawn])), torch.stack(seen)
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,14 @@ class Dependence:
 
 NUDGE = 0.1
 """How far from the steady state ∂F/∂θ is taken for comparison, relative to its size."""
+ROUNDED = 1e-6
+"""A share of ∂F/∂θ nearby that rounding in F leaves of a derivative that vanishes."""
+UNKNOWN, VANISHING = 1e-2, 1e-3
+"""A distance from which on it says nothing about ∂F/∂θ, and the share that is taken for vanishing then."""
 
 
 def dependence_on(
-    update: Update, h: Tensor, parameters: Parameters, generator: torch.Generator, distance: float
+    update: Update, h: Tensor, parameters: Parameters, scale: Scale, generator: torch.Generator, distance: float
 ) -> dict[str, Dependence]:
     """Of each parameter, whether the steady state depends on it: ∂h*/∂θ = (I−J)⁻¹ ∂F/∂θ, so ∂F/∂θ = 0 at h* means no.
 
@@ -141,10 +144,10 @@ def dependence_on(
     nearby as h is closer to the steady state, and that (`distance`, relative) is what it is judged by.
     """
     named = named_parameters(parameters)
-    nearby = h + NUDGE * _direction(update, h, generator)
+    nearby = h + NUDGE * scale.direction(h, generator)
     probes = [torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h.device, h.dtype) for _ in range(2)]
     here, elsewhere = (_sensitivities(update, at, list(named.values()), probes) for at in (h, nearby))
-    vanishing = max(3 * distance / NUDGE, 1e-6) if distance < 1e-2 else 1e-3
+    vanishing = max(3 * distance / NUDGE, ROUNDED) if distance < UNKNOWN else VANISHING
     return {name: _judged(a, b, vanishing) for name, a, b in zip(named, here, elsewhere, strict=True)}
 
 
@@ -162,13 +165,14 @@ def _sensitivities(update: Update, h: Tensor, parameters: list[Tensor], probes: 
     if not image.requires_grad:
         return [None] * len(parameters)
     sums: list[float | None] = [None] * len(parameters)
-    for u in probes:
-        found = torch.autograd.grad(image, parameters, u / u.norm(), retain_graph=True, allow_unused=True)
+    for probe in probes:
+        u = (probe / torch.linalg.vector_norm(probe.double())).to(probe.dtype)
+        found = torch.autograd.grad(image, parameters, u, retain_graph=True, allow_unused=True)
         grads = cast("Sequence[Tensor | None]", found)
         for i, grad in enumerate(grads):
             if grad is not None:
-                sums[i] = (sums[i] or 0.0) + grad.square().sum().item() / len(probes)
-    return [None if total is None else math.sqrt(total) for total in sums]
+                sums[i] = math.hypot(sums[i] or 0.0, norms(grad.to_dense().reshape(1, -1))[0] / math.sqrt(len(probes)))
+    return sums
 
 
 def named_parameters(parameters: Parameters) -> dict[str, Tensor]:

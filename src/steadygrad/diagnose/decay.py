@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steadygrad.diagnose.scale import ratio
 from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Linear
 from steadygrad.linear import Auto
@@ -52,14 +53,21 @@ class Decay:
         return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(rate))
 
 
-def observe(jacobian: Linear, b: Tensor, radius: float = 0.0, terms: int = 100) -> Decay:
+SOLVE = 300
+"""Steps for the adjoint that the errors of the series are measured against."""
+NEGLIGIBLE, BEYOND = 1e-12, 1e12
+"""Terms relative to b where looking on is of no use: nothing is left, or the series diverges."""
+
+
+def observe(jacobian: Linear, b: Tensor, radius: float = 0.0, terms: int = 100, steps: int = SOLVE) -> Decay:
     """The norms of (Jᵀ)ᵏ b, and of the errors of the partial sums, which are (Jᵀ)ᴷ⁺¹ z for (I − Jᵀ) z = b.
 
     Proposition 3 bounds the error by ‖J‖ᴷ⁺¹, which says nothing where ‖J‖ > 1; this is the error itself. The slowest
     problem of a batch decides. At most 2·terms products and one solve.
     """
-    b = (b / torch.linalg.vector_norm(b.double(), dim=1, keepdim=True).clamp_min(1e-300)).to(b.dtype)
-    solved = Auto(max_steps=300).solve(jacobian, b)
+    lengths = torch.tensor(norms(b), dtype=torch.float64, device=b.device).unsqueeze(1)
+    b = torch.where(lengths > 0, b.double() / lengths, 0.0).to(b.dtype)
+    solved = Auto(max_steps=steps).solve(jacobian, b)
     powers = _powers(jacobian, b, terms)
     usable = all(status is Status.CONVERGED for status in solved.status)
     errors = _powers(jacobian, solved.z, terms)[1:] if usable else ()
@@ -73,7 +81,7 @@ def _powers(jacobian: Linear, v: Tensor, terms: int) -> tuple[float, ...]:
     trace = [1.0]
     for _ in range(terms):
         v = jacobian.vjp(v)
-        trace.append(max(n / s if s else 0.0 for n, s in zip(norms(v), sizes, strict=True)))
-        if not 1e-12 < trace[-1] < 1e12:
+        trace.append(max(ratio(n, s) for n, s in zip(norms(v), sizes, strict=True)))
+        if not NEGLIGIBLE < trace[-1] < BEYOND:
             break
     return tuple(trace)

@@ -19,8 +19,11 @@ from steadygrad.update import Update
 
 LENGTH = 200
 """Entries kept: the oldest go first."""
-PRODUCTS = 40
-"""Products with J that a check may spend on ρ."""
+PRODUCTS, ACCURACY = 40, 1e-2
+"""Products with J that a check may spend on ρ, and the relative uncertainty at which it ends: a per cent is enough to see ρ
+come near 1, and forty products cost a few training steps."""
+MOVING = 1e-2
+"""A relative residual above which the state is not steady by any measure."""
 TOLERATED = 0.1
 """An adjoint residual above which the gradient is not worth following."""
 
@@ -116,7 +119,7 @@ def _objections(entry: Entry) -> Iterator[str]:
         yield "the state, or the derivative of F there, is not finite"
     elif entry.spectral_radius >= 1:
         yield f"ρ(J) = {entry.spectral_radius:.3g} ≥ 1, so F does not settle and the Neumann series diverges"
-    if entry.relative_residual > 1e-2:
+    if entry.relative_residual > MOVING:
         yield f"the state still moves by {100 * entry.relative_residual:.2g} % a step"
     if entry.adjoint_residual is not None and not entry.adjoint_residual <= TOLERATED:
         yield f"the adjoint residual is {entry.adjoint_residual:.2g}"
@@ -129,4 +132,4 @@ def _radius(update: Update, h: Tensor) -> float:
     if not any(output.requires_grad for output in jacobian.outputs):
         return 0.0
     start = torch.randn(h.shape, generator=torch.Generator().manual_seed(0), dtype=h.dtype).to(h.device)
-    return spectrum(jacobian, start, products=PRODUCTS, accuracy=1e-2).radius.max().item()
+    return spectrum(jacobian, start, products=PRODUCTS, accuracy=ACCURACY).radius.max().item()

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from steadygrad.diagnose.scale import Map, Scale
+
+STEPS = 60
+"""Applications of F after which the motion of a state is judged."""
 LONGEST_CYCLE = 16
 """Longest period looked for: that many states in memory."""
-Map = Callable[[Tensor], Tensor]
-
-
-def norms(h: Tensor) -> list[float]:
-    """The 2-norm of each row, in double: squares of very small or large states leave the range of float32."""
-    return torch.linalg.vector_norm(h.double(), dim=1).tolist()
+SAME = 0.01
+"""A state that comes back to within this share of a step has closed a cycle."""
+FALLING = 0.99
+"""Steps that shrink by more than this over a cycle spiral inwards."""
+APPROACH = 0.999
+"""A factor a step below which the steps shrink: over the 30 steps of the later half 3 %, beyond what rounding does."""
+GROWTH, FAR = 1.001, 10
+"""A factor a step above which steps grow, and the factor of the state beyond which it has left."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +41,34 @@ class Motion:
     """How many problems are not steady."""
 
 
-def follow(update: Map, h: Tensor, rtol: float, steps: int = 60) -> tuple[Motion, Tensor]:
+def follow(update: Map, h: Tensor, rtol: float, scale: Scale, steps: int = STEPS) -> tuple[Motion, Tensor]:
     """Apply F `steps` times from h, see what happens, and return the last state too."""
     states: deque[Tensor] = deque([h], maxlen=LONGEST_CYCLE + 1)
     moves: list[list[float]] = []
     relative: list[list[float]] = []
+    sizes: Tensor | None = None
     for _ in range(steps):
         following = update(states[-1])
-        moves.append(norms(following - states[-1]))
-        relative.append([m / s if s else m for m, s in zip(moves[-1], norms(following), strict=True)])
+        if sizes is None:  # of the first image, so that moves can be compared with each other
+            sizes = torch.maximum(scale.sizes(following), scale.sizes(h))
+        change = following - states[-1]
+        moves.append(scale.worst(change, sizes))
+        relative.append(scale.relative(change, following))
         states.append(following)
         if not all(map(math.isfinite, moves[-1])) or max(moves[-1]) == 0:
             break
-    kinds = [_Row([r[i] for r in relative], [m[i] for m in moves], [s[i] for s in states]).motion(rtol) for i in range(len(h))]
+    assert sizes is not None, "at least one step"
+    last = states[-1]
+    returns = [scale.worst(last - states[-1 - period], sizes) for period in range(2, len(states))]
+    left = scale.worst(last, sizes)
+    kinds = [
+        _Row([r[i] for r in relative], [m[i] for m in moves], [apart[i] for apart in returns], left[i]).motion(rtol)
+        for i in range(len(h))
+    ]
     worst = min(kinds, key=lambda motion: _WORST_FIRST.index(motion.kind))
     moving = sum(motion.kind != "steady" for motion in kinds)
     trace = tuple(max(r) if all(map(math.isfinite, r)) else math.inf for r in relative)
-    return Motion(worst.kind, trace, worst.period, worst.steps_left, moving), states[-1]
+    return Motion(worst.kind, trace, worst.period, worst.steps_left, moving), last
 
 
 _WORST_FIRST = ["nonfinite", "growing", "drifting", "cycle", "approaching", "steady"]
@@ -63,8 +79,13 @@ class _Row:
     """The trace of one problem."""
 
     relative: list[float]
+    """Each step relative to the state that it led to."""
     moves: list[float]
-    states: list[Tensor]
+    """Each step relative to the first state."""
+    returns: list[float]
+    """How far the last state is from that of two, three, … steps before, relative to the first state."""
+    size: float
+    """The last state relative to the first."""
 
     def motion(self, rtol: float) -> Motion:
         if not math.isfinite(self.relative[0]):
@@ -81,20 +102,19 @@ class _Row:
             return Motion("cycle", (), period=period)
         half = len(self.moves) // 2
         rate = (self.moves[-1] / self.moves[half]) ** (1 / max(1, len(self.moves) - 1 - half)) if self.moves[half] else 0.0
-        if rate < 0.999:
+        if rate < APPROACH:
             # The relative residual never falls on the way to zero; what counts there is the absolute one.
             ahead = max(0.0, math.log(rtol / self.relative[0]) / math.log(rate)) if rate > 0 else 1.0
             return Motion("approaching", (), steps_left=ahead)
-        far = self.states[-1].norm() > 10 * self.states[0].norm() and rate > 1.001
-        return Motion("growing" if far else "drifting", ())
+        return Motion("growing" if self.size > FAR and rate > GROWTH else "drifting", ())
 
     def _period(self) -> int:
         """The period of a cycle in the last states, 0 if there is none: the state comes back, though it moves."""
-        last, move = self.states[-1], self.moves[-1]
-        for period in range(2, len(self.states)):
+        move = self.moves[-1]
+        for period, apart in enumerate(self.returns, start=2):
             earlier = -1 - period * max(1, len(self.moves) // 2 // period)
-            falls = move < 0.99 * self.moves[max(earlier, -len(self.moves))]
-            if not falls and (last - self.states[-1 - period]).norm() < 0.01 * move:
+            falls = move < FALLING * self.moves[max(earlier, -len(self.moves))]
+            if not falls and apart < SAME * move:
                 return period
         return 0
 
@@ -110,36 +130,42 @@ class Start:
     """Relative distance between the two states, the largest of all problems."""
 
 
-def other_starts(update: Map, h: Tensor, rtol: float, generator: torch.Generator, steps: int = 200) -> tuple[Start, ...]:
+RUN = 200
+"""Steps that a run from another start may take to come to rest."""
+NEARBY = 0.1
+"""How far the start nearby is, relative to the state."""
+ARRIVED = 1e-7
+"""A step so small beside the way that was come is rest: a state of zero has no other measure."""
+ALIKE = 1e-2
+"""Relative distance up to which two ends are the same steady state, found to a tolerance."""
+
+
+def other_starts(update: Map, h: Tensor, rtol: float, scale: Scale, generator: torch.Generator) -> tuple[Start, ...]:
     """Run F from near h, from zero and from a random state of the size of h, and compare where it comes to rest."""
-    size = h.square().mean(dim=1, keepdim=True).sqrt()
-    size = torch.where(size > 0, size, torch.ones_like(size))
-
-    def noise() -> Tensor:
-        return size * torch.randn(h.shape, generator=generator, dtype=h.dtype).to(h.device)
-
-    starts = {"nearby": h + 0.1 * noise(), "zeros": torch.zeros_like(h), "random": noise()}
-    return tuple(_run(name, update, start, h, rtol, steps) for name, start in starts.items())
+    nearby, random = (scale.direction(h, generator) for _ in range(2))
+    starts = {"nearby": h + NEARBY * nearby, "zeros": torch.zeros_like(h), "random": random}
+    return tuple(_run(name, update, start, h, rtol, scale) for name, start in starts.items())
 
 
-def _run(name: str, update: Map, start: Tensor, reference: Tensor, rtol: float, steps: int) -> Start:
-    h, away = start, norms(start - reference)
+def _run(name: str, update: Map, start: Tensor, reference: Tensor, rtol: float, scale: Scale) -> Start:
+    h, way = start, scale.sizes(start - reference)
     settled = False
-    for _ in range(steps):
+    for _ in range(RUN):
         try:
             following = update(h)
         except Exception as error:  # the start is ours, not the user's: F need not be defined there
             return Start(f"{name} ({type(error).__name__} in F)", "unsettled", math.nan)
-        moves, sizes = norms(following - h), norms(following)
+        change = following - h
+        moves = zip(scale.relative(change, following), scale.worst(change, way), strict=True)
         h = following
-        if not all(map(math.isfinite, moves)):
+        if not h.isfinite().all():
             break
-        settled = all(m <= max(0.1 * rtol * s, 1e-7 * a) for m, s, a in zip(moves, sizes, away, strict=True))
+        settled = all(relative <= 0.1 * rtol or rest <= ARRIVED for relative, rest in moves)
         if settled:
             break
     if not settled:
         return Start(name, "unsettled", math.nan)
-    apart = zip(norms(h - reference), norms(reference), norms(h), norms(start), strict=True)
-    scales = [(d, max(r, end, 0.01 * begin)) for d, r, end, begin in apart]  # a steady state at zero has no scale of its own
-    distance = max(d / scale if scale > 0 else 0.0 for d, scale in scales)
-    return Start(name, "same" if distance <= max(1e-2, 10 * rtol) else "other", distance)
+    # A steady state at zero has no size of its own: the start it was reached from has one.
+    sizes = torch.maximum(scale.sizes(reference), torch.maximum(scale.sizes(h), 0.01 * scale.sizes(start)))
+    distance = max(scale.worst(h - reference, sizes))
+    return Start(name, "same" if distance <= max(ALIKE, 10 * rtol) else "other", distance)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steadygrad.diagnose.effort import THOROUGH, Effort
 from steadygrad.jacobian import Linear, transposed
 from steadygrad.linear import Auto
 from steadygrad.linear.basis import Basis
@@ -21,8 +22,12 @@ WINDOW = 80
 """Vectors kept by Arnoldi before it restarts: that many states in memory."""
 KEPT = 32
 """Ritz vectors kept in a restart."""
-EXACT = 150
-"""States up to this size are bidiagonalised to the end."""
+SETTLED = 2e-3
+"""Relative uncertainty at which an eigenvalue is known well enough to be told from 1."""
+STILL, SURE = 0.25, 0.05
+"""An outermost value that moved by less than STILL·accuracy over a restart counts, if its uncertainty is below SURE."""
+ROUNDING = 30
+"""Rounding units, times ‖J‖, up to which what orthogonalisation leaves is nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Spectrum:
     """Whether the outermost Ritz value has settled, for every problem."""
 
 
-def spectrum(jacobian: Linear, start: Tensor, products: int = 500, accuracy: float = 2e-3) -> Spectrum:
+def spectrum(jacobian: Linear, start: Tensor, products: int = 500, accuracy: float = SETTLED) -> Spectrum:
     """The outermost eigenvalues of J by Arnoldi with thick restarts, one product with Jᵀ a step.
 
     Complex pairs are right, as they are not under power iteration. Ends when the outermost Ritz value has a residual below
@@ -55,7 +60,7 @@ def spectrum(jacobian: Linear, start: Tensor, products: int = 500, accuracy: flo
         values, vectors = torch.linalg.eig(arnoldi.hessenberg[:, :-1])
         radius, outermost = values.abs().max(dim=1)
         error = _uncertainty(arnoldi.hessenberg, vectors, outermost, torch.finfo(start.dtype).eps)
-        still = ((radius - before).abs() <= 0.25 * accuracy * radius) & (error <= 0.05 * radius)
+        still = ((radius - before).abs() <= STILL * accuracy * radius) & (error <= SURE * radius)
         settled = (error <= accuracy * radius) | still | (radius == 0)
         if arnoldi.exhausted or settled.all() or spent >= products:
             return Spectrum(values, radius, bool(settled.all()))
@@ -87,7 +92,7 @@ def largest_singular_value(jacobian: Linear, start: Tensor, steps: int = 100) ->
     return _bidiagonalise(jacobian.jvp, jacobian.vjp, start, steps, smallest=False)[0]
 
 
-def smallest_singular_value(jacobian: Linear, start: Tensor) -> Extreme:
+def smallest_singular_value(jacobian: Linear, start: Tensor, effort: Effort = THOROUGH) -> Extreme:
     """σ_min(I−J), first by Golub–Kahan bidiagonalisation, two products a step.
 
     That is slow where σ_min is small, so what it finds is then refined by inverse iteration, x ← (I−J)⁻¹(I−J)⁻ᵀ x, with a
@@ -97,12 +102,12 @@ def smallest_singular_value(jacobian: Linear, start: Tensor) -> Extreme:
     def apply(v: Tensor) -> Tensor:
         return v - jacobian.jvp(v)
 
-    steps = start.shape[1] if start.shape[1] <= EXACT else 60
+    steps = start.shape[1] if start.shape[1] <= effort.exact else effort.smallest
     extreme, x = _bidiagonalise(apply, lambda v: v - jacobian.vjp(v), start, steps, smallest=True)
     if extreme.converged:
         return extreme
-    value, solver = extreme.value, Auto(rtol=1e-3, max_steps=150)
-    for _ in range(6):
+    value, solver = extreme.value, Auto(rtol=1e-3, max_steps=effort.solve)
+    for _ in range(effort.refinements):
         z = solver.solve(jacobian, x)
         w = solver.solve(transposed(jacobian), over(z.z, norm(z.z)))
         x = over(w.z, norm(w.z))
@@ -131,7 +136,7 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
         image = transpose(u)
         size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
         alphas[-1] = torch.where(v.any(dim=1, keepdim=True), alphas[-1], size)  # a row that has ended must not look singular
-        V, _, length = V.absorb(image, 30 * eps * size)
+        V, _, length = V.absorb(image, ROUNDING * eps * size)
         betas.append(length)
         exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
         last = exhausted or len(alphas) >= steps
@@ -170,7 +175,7 @@ class _Arnoldi:
         for step in range(steps):
             image = jacobian.vjp(self.basis.last)
             # What is left after orthogonalisation may be rounding: the space is invariant, and H holds eigenvalues of J.
-            floor = 30 * torch.finfo(image.dtype).eps * torch.maximum(norm(image), self._size().to(image.dtype))
+            floor = ROUNDING * torch.finfo(image.dtype).eps * torch.maximum(norm(image), self._size().to(image.dtype))
             self.basis, column, length = self.basis.absorb(image, floor)
             self.exhausted = not length.any()
             rows = column.shape[0]

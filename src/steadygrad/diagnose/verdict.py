@@ -5,26 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from steadygrad.diagnose.advice import DOUBLE, expansive, fragile, not_creeping, rest
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding
+from steadygrad.diagnose.used import Used
 from steadygrad.solution import Status
 
 FRAGILE = 1e-2
 """σ_min(I − J) below which small changes of J change the gradient much."""
+SINGULAR = 10
+"""σ_min(I − J) of so many rounding units of max(1, ‖J‖) is zero as far as the dtype can tell."""
 SLOW = 100
 """Neumann terms for 1e-3 beyond which another solver is the better advice."""
+CLOSE = 100
+"""A distance of at most so many rtol, 1 % by default, is close: what the gradient changes by is of that order."""
+NEAR_ONE = 0.9
+"""ρ(J) from which on an unsettled σ_min leaves it open whether I − J is invertible."""
 
 
-def findings(d: Diagnosis, rtol: float) -> tuple[Finding, ...]:
+def findings(d: Diagnosis, rtol: float, used: Used) -> tuple[Finding, ...]:
     """All findings, fatal ones first; where none is fatal and nothing needs repair, the first says that all is well."""
-    found = [finding for check in (_state, _function, _operator, _parameters, _remarks) for finding in check(d, rtol)]
+    checks = (_state(d, rtol, used), _function(d), _operator(d, used), _parameters(d), _remarks(d))
+    found = [finding for check in checks for finding in check]
     order = ["fatal", "repair", "note"]
     found.sort(key=lambda finding: order.index(finding.severity))
     if not found or found[0].severity == "note":
-        found.insert(0, _well(d))
+        found.insert(0, _well(d, used))
     return tuple(found)
 
 
-def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _state(d: Diagnosis, rtol: float, used: Used) -> Iterator[Finding]:
     if d.motion.kind == "nonfinite":
         yield Finding(
             "nonfinite", "fatal",
@@ -38,17 +47,19 @@ def _state(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "The derivative of F is inf or NaN at this state, though F itself is finite: it has no gradient.",
             "Look for sqrt, norm, pow or log at zero, or torch.where around them; shift their argument by a small number.",
         )  # fmt: skip
-    if d.motion.kind != "steady" and d.distance <= 100 * rtol and "distance" not in d.bounds:
-        yield Finding("nearly steady", "repair", f"This state is close to steady, not more. {_moves(d)}", _rest(d))
+    if d.motion.kind != "steady" and d.distance <= CLOSE * rtol and "distance" not in d.bounds:
+        close = f"This state is close to steady, not more. {_moves(d)}"
+        yield Finding("nearly steady", "repair", close, rest(d, used))
     elif d.motion.kind != "steady":
-        yield Finding("not steady", "fatal", f"This is not a steady state: the gradient means nothing. {_moves(d)}", _rest(d))
-    elif d.distance > 100 * rtol:
+        moves = f"This is not a steady state: the gradient means nothing. {_moves(d)}"
+        yield Finding("not steady", "fatal", moves, rest(d, used))
+    elif d.distance > CLOSE * rtol:
         yield Finding(
             "slow", "fatal",
             "This is not a steady state: the gradient means nothing. The residual is only "
             f"{d.relative_residual:.1e}, but that is "
             f"because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
-            "Ask for a smaller rtol, take more steps, or use forward=sg.Anderson() or sg.Newton(), which do not creep.",
+            not_creeping(used),
         )  # fmt: skip
 
 
@@ -64,29 +75,7 @@ def _moves(d: Diagnosis) -> str:
     return f"{some} by {_percent(d.relative_residual)} a step, {how}."
 
 
-_DRIFTS = (
-    "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
-    "add sg.penalty.spectral, "
-    'sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient="bptt" or "tbptt".'
-)
-
-
-def _rest(d: Diagnosis) -> str:
-    return {
-        "approaching": f"Take at least {max(1, math.ceil(d.motion.steps_left))} more steps (max_steps), or "
-        "forward=sg.Anderson().",
-        "cycle": (
-            "Add damping, sg.Picard(damping=0.5), or forward=sg.Anderson(); the point inside the cycle is a "
-            "steady state too, but F "
-            "does not go there. In training add sg.penalty.spectral or sg.penalty.frobenius."
-        ),
-        "drifting": _DRIFTS,
-        "receding": _DRIFTS,
-        "growing": "Shrink the weights of F (spectral normalisation, sg.penalty.spectral), add damping, or start closer.",
-    }[d.course]  # fmt: skip
-
-
-def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _function(d: Diagnosis) -> Iterator[Finding]:
     if d.derivative is not None and d.derivative.wrong:
         yield Finding(
             "wrong derivative", "fatal",
@@ -99,8 +88,8 @@ def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "not differentiable", "fatal",
             f"F is not differentiable here: a finite difference changes by {_percent(d.derivative.uncertainty)} "
             "with its step size.",
-            "Replace jumps (round, sign, argmax, comparisons) by smooth functions, or use float64 if the state "
-            "is near its rounding.",
+            "Replace jumps (round, sign, argmax, comparisons) by smooth functions"
+            + ("." if d.eps < DOUBLE else ", or use float64 if the state is near its rounding."),
         )  # fmt: skip
     if d.uncontrolled > 0:
         yield Finding(
@@ -119,9 +108,9 @@ def _function(d: Diagnosis, rtol: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
     scale = max(1.0, d.norm) if not math.isnan(d.norm) else 1.0
-    if d.min_singular_value <= 10 * d.eps * scale:
+    if d.min_singular_value <= SINGULAR * d.eps * scale:
         yield Finding(
             "singular", "fatal",
             f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its "
@@ -134,11 +123,11 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             "fragile", "repair",
             f"I − J is nearly singular (σ_min = {d.min_singular_value:.1e}): the gradient may be amplified "
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
-            "Use gradient=\"auto\" or \"lsqr\", check the certificate's error_estimate, and add sg.penalty.lanczos to the loss.",
+            fragile(d, used),
         )  # fmt: skip
     elif (
         "min_singular_value" in d.bounds
-        and d.spectral_radius > 0.9
+        and d.spectral_radius > NEAR_ONE
         and d.decay is not None
         and d.decay.status is not Status.CONVERGED
     ):
@@ -154,13 +143,11 @@ def _operator(d: Diagnosis, rtol: float) -> Iterator[Finding]:
             f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a "
             "finite, meaningless gradient. "
             "F does not settle here by itself.",
-            "Use gradient=\"auto\", \"gmres\" or \"cg-rbp\", which need only that I − J is invertible; to bring "
-            "ρ below 1 in training add "
-            "sg.penalty.spectral, sg.penalty.frobenius or sg.penalty.column_l1.",
+            expansive(used),
         )  # fmt: skip
 
 
-def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _parameters(d: Diagnosis) -> Iterator[Finding]:
     degenerate = [name for name, found in d.parameters.items() if found.kind == "degenerate"]
     unused = [name for name, found in d.parameters.items() if found.kind == "unused"]
     if degenerate:
@@ -179,9 +166,9 @@ def _parameters(d: Diagnosis, rtol: float) -> Iterator[Finding]:
                       "Check what F closes over, and whether it detaches them.")  # fmt: skip
 
 
-def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
+def _remarks(d: Diagnosis) -> Iterator[Finding]:
     if d.norm == 0 and not (d.derivative is not None and d.derivative.wrong):
-        yield Finding("constant", "note", "F does not depend on h (J = 0): one application of F is the steady state.",
+        yield Finding("constant", "note", "J = 0 at this state: to first order F does not depend on h there.",
                       'gradient="one-step" is exact; if F should depend on h, look for a detach().')  # fmt: skip
     if d.norm > 1 > d.spectral_radius:
         yield Finding(
@@ -201,7 +188,7 @@ def _remarks(d: Diagnosis, rtol: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _well(d: Diagnosis) -> Finding:
+def _well(d: Diagnosis, used: Used) -> Finding:
     if math.isnan(d.spectral_radius) or math.isnan(d.min_singular_value):
         return Finding(
             "sound", "note", "No objection found, though not everything could be measured.", 'gradient="auto" adapts to J.'
@@ -210,7 +197,9 @@ def _well(d: Diagnosis) -> Finding:
     text = f"The assumptions hold: the state is steady, {inverse}, and ρ(J) = {d.spectral_radius:.2g}, so the series converges."
     K = d.steps_for(1e-3)
     if K is None or K > SLOW:
-        return Finding("sound", "note", text, 'The series is slow here: use gradient="auto" or "gmres".')
+        known = used.left(("auto", "auto"), ("gmres", "gmres"))
+        advice = 'The series is slow here: use gradient="auto" or "gmres".' if len(known) == 2 else ""
+        return Finding("sound", "note", text, advice)
     whose = "" if d.own_cotangent else " (for a random cotangent; give cotangent= for that of your loss)"
     return Finding("sound", "note", text, f'gradient="auto", or Implicit(Neumann(steps={K})) for a gradient within 1e-3{whose}.')
 

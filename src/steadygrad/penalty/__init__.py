@@ -15,7 +15,10 @@ problem: every problem then has a gradient, and the weight of the penalty does n
 
 **Randomness** comes from `seed` alone. In training pass the number of the step, `seed=step`, so that the directions change.
 
-F needs second derivatives; where an operation has none this is an error, never a gradient with a part missing. Under
+F needs second derivatives, and no third ones, whatever the penalty (those of torch are wrong for layer_norm, batch_norm
+and instance_norm). Attention is recorded with the kernel that has second derivatives. Where an operation has none this is
+an error, never a gradient with a part missing. Second derivatives of the penalty itself are exact for `frobenius` and the
+exact forms of `column_l1` and `gershgorin`; for the others a warning comes where they may be taken. Under
 torch.no_grad() the value comes without a graph. Where J depends on nothing that requires a gradient (F affine in h with a
 constant matrix, or not a function of h at all), the result requires none either.
 """

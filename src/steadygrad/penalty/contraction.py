@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.method import check_count
+from steadygrad.penalty.once import first_derivative_only
+from steadygrad.penalty.pairs import Pairs
 from steadygrad.penalty.products import Products, generator_of, mean_of
 from steadygrad.state import State
 
@@ -31,11 +33,12 @@ def column_l1(
     the mean over the columns in place of the maximum.
 
     Exact by default, in n VJPs for n numbers a problem, and n² numbers of memory. With `columns=k` from k columns, each problem
-    its own. The mean then takes columns drawn without repetition, and is unbiased, value and gradient, in k JVPs. The maximum
-    takes the columns that look longest: with random signs ξ, (Jᵀξ)_i has mean square ‖J(:,i)‖₂², and k such products without
-    graph choose k columns for k JVPs. A maximum over some columns is a lower bound of that over all, so this is biased, never
-    upwards: a column that stands out is found, among many of nearly the same length only one of the longer. (With hinge=False
-    and all columns below η the maximum is at the shortest column, which is not looked for.) Two products more for checks.
+    its own. The mean then takes columns drawn without repetition, and is unbiased, value and gradient. The maximum
+    takes the columns that look longest: with random signs ξ, (Jᵀξ)_i has mean square ‖J(:,i)‖₂², and k such products choose
+    the columns. A maximum over some columns is a lower bound of that over all, so this is biased, never upwards: a column
+    that stands out is found, among many of nearly the same length only one of the longer. (With hinge=False and all columns
+    below η the maximum is at the shortest column, which is not looked for.) k products Jv, k with Jᵀ and a
+    graph for the gradient, and for the maximum k more; second derivatives of the sampled forms are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Scarselli et al. 2009, "The graph neural network model"; Liao et al. 2018,
@@ -60,23 +63,34 @@ def column_l1(
         check_count("columns", columns, least=1)
     J = Products(update, h, args, batch_dims)
     if columns is None or columns >= J.size:
-        norms = J.dense().abs().sum(dim=1)
+        norms, average = J.dense().abs().sum(dim=1), mean_of
     else:
         chosen = (_longest if over == "max" else _drawn)(J, columns, generator)
-        norms = torch.stack([_column(J, index).abs().sum(dim=1) for index in chosen.unbind(dim=1)], dim=1)
+        pairs = Pairs(J)
+        lengths = [pairs.jvp(_unit(J, index)).abs().sum(dim=1) for index in chosen.unbind(dim=1)]
+        norms, average = torch.stack(lengths, dim=1), pairs.mean_of
     excess = (norms - eta).relu() if hinge else norms - eta
-    return mean_of(excess.square().amax(dim=1) if over == "max" else excess.square().mean(dim=1))
+    return average(excess.square().amax(dim=1) if over == "max" else excess.square().mean(dim=1))
 
 
 def frobenius(
-    update: Callable[..., State], h: State, *args: Any, samples: int | None = 1, batch_dims: int = 0, seed: int = 0
+    update: Callable[..., State],
+    h: State,
+    *args: Any,
+    over: Literal["mean", "sum"] = "mean",
+    samples: int | None = 1,
+    batch_dims: int = 0,
+    seed: int = 0,
 ) -> Tensor:
-    """The Frobenius penalty ‖J‖_F² = E‖Jᵀv‖² for random signs v, the cheapest of all.
+    """The Frobenius penalty ‖J‖_F² / n = E‖Jᵀv‖² / n for random signs v and n numbers a problem, the cheapest of all.
+
+    The mean square of a singular value, and of the length of a row: J = aI has a² and a random J of spectral radius r about
+    r², whatever n, so that one weight serves states of any size (Bai et al. take it so). `over="sum"` is ‖J‖_F² itself,
+    n times as much, which bounds σ_max(J)² and hence ρ(J)² from above.
 
     Estimated with `samples` vectors (Hutchinson): unbiased, value and gradient, with a standard deviation of at most
-    √(2/samples) of the value. `samples=None` is exact, in n VJPs for n numbers a problem. It bounds σ_max(J)² and hence
-    ρ(J)² from above, by up to a factor n: Bai et al. divide by n, the mean square of a row. One VJP a sample, and one product
-    to check that second derivatives exist.
+    √(2/samples) of the value. `samples=None` is exact, in n VJPs. One VJP a sample, and one product to check that second
+    derivatives exist.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Bai, Koltun, Kolter 2021, "Stabilizing equilibrium models by Jacobian
@@ -87,16 +101,21 @@ def frobenius(
     >>> a = torch.tensor(0.5, requires_grad=True)
     >>> value = penalty.frobenius(lambda h: a * h, torch.zeros(4))
     >>> value.backward()
-    >>> value.item(), a.grad.item()  # 4 a² and 8 a
-    (1.0, 4.0)
+    >>> value.item(), a.grad.item()  # a² and 2 a
+    (0.25, 1.0)
+    >>> penalty.frobenius(lambda h: a * h, torch.zeros(4), over="sum").item()
+    1.0
     """
+    if over not in ("mean", "sum"):
+        raise ValueError(f'over must be "mean" (‖J‖_F² / n) or "sum" (‖J‖_F²); got {over!r}.')
     generator = generator_of(seed)
     if samples is not None:
         check_count("samples", samples, least=1)
     J = Products(update, h, args, batch_dims)
+    parts = J.size if over == "mean" else 1
     if samples is None:
-        return mean_of(J.dense().square().sum(dim=(1, 2)))
-    squares = [J.vjp(J.signs(generator)).square().sum(dim=1) for _ in range(samples)]
+        return mean_of((J.dense().square() / parts).sum(dim=(1, 2)))
+    squares = [(J.vjp(J.signs(generator)).square() / parts).sum(dim=1) for _ in range(samples)]
     return mean_of(torch.stack(squares).mean(dim=0))
 
 
@@ -125,9 +144,9 @@ def spectral(update: Callable[..., State], h: State, *args: Any, steps: int = 20
     J = Products(update, h, args, batch_dims)
     v = J.direction(generator)
     for _ in range(steps):
-        v = _normalised(J.vjp(_normalised(J.jvp(v, graph=False)), graph=False))
-    Jv = J.jvp(v)
-    return mean_of((_normalised(Jv.detach()) * Jv).sum(dim=1))  # ‖Jv‖ and its gradient; no NaN at 0, no underflow of squares
+        v = _normalised(J.vjp(_normalised(J.jvp(v)), graph=False))
+    u = _normalised(J.jvp(v))  # 0 at J = 0, where ‖Jv‖ has no gradient
+    return first_derivative_only(mean_of((J.vjp(u) * v).sum(dim=1)))
 
 
 def _normalised(v: Tensor) -> Tensor:
@@ -147,6 +166,6 @@ def _longest(J: Products, columns: int, generator: torch.Generator) -> Tensor:
     return torch.stack(seen).sum(dim=0).topk(columns, dim=1).indices
 
 
-def _column(J: Products, index: Tensor) -> Tensor:
-    """J(:,i), with i for each problem."""
-    return J.jvp(torch.zeros_like(J.h, requires_grad=False).scatter(1, index.unsqueeze(1), 1.0))
+def _unit(J: Products, index: Tensor) -> Tensor:
+    """The unit vector e_i, with i for each problem."""
+    return torch.zeros_like(J.h, requires_grad=False).scatter(1, index.unsqueeze(1), 1.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from steadygrad.method import check_count
+from steadygrad.penalty.pairs import Pairs
 from steadygrad.penalty.products import Products, generator_of, mean_of, refuse_nonfinite
 from steadygrad.state import State
 
@@ -24,8 +25,9 @@ def gershgorin(
     Where J = I exactly its gradient is zero, though its value is n − 1.
 
     Exact by default, in n VJPs, and n² numbers of memory. With `samples=k`, ‖A − I‖_F² is estimated by the mean of
-    ‖(A − I)v‖² over k vectors of random signs (Hutchinson), in 2k + 2 products: unbiased for the square and for its gradient; the
-    root, and hence the penalty, comes out too small by a part of order 1/k where the bound is above 0.
+    ‖(A − I)v‖² over k vectors of random signs (Hutchinson), in 2k products and 3k more for the gradient: unbiased for the
+    square and for its gradient; the root, and hence the penalty, comes out too small by a part of order 1/k where the bound
+    is above 0. Second derivatives of the sampled form are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Liao et al. 2018, appendix, "Maximizing Lower Bound"; Hutchinson 1990.
@@ -44,13 +46,14 @@ def gershgorin(
         check_count("samples", samples, least=1)
     J = Products(update, h, args, batch_dims)
     if samples is None:
-        dense = J.dense()
+        dense, average = J.dense(), mean_of
         parts = (dense.mT @ dense - dense - dense.mT).flatten(1)  # A − I, without the rounding of A
     else:
-        drawn = [J.signs(generator) for _ in range(samples)]
-        parts = torch.cat([_beyond_identity(J, v) for v in drawn], dim=1) / math.sqrt(samples)
+        pairs = Pairs(J)
+        average, drawn = pairs.mean_of, [J.signs(generator) for _ in range(samples)]
+        parts = torch.cat([_beyond_identity(pairs, v) for v in drawn], dim=1) / math.sqrt(samples)
     # vector_norm has gradient 0 at 0, where a root of a sum of squares has NaN.
-    return mean_of((math.sqrt(J.size) * torch.linalg.vector_norm(parts, dim=1) - 1).relu())
+    return average((math.sqrt(J.size) * torch.linalg.vector_norm(parts, dim=1) - 1).relu())
 
 
 def lanczos(
@@ -71,11 +74,12 @@ def lanczos(
     works until λ_min ≥ 0.1. Where I − J is exactly singular the gradient is 0, as that of σ² at σ = 0.
 
     `through=True` differentiates through the steps, as the paper says: the exact gradient of the value at any number of
-    steps, with the graph of all of them in memory. `through=False` runs them without a graph and differentiates ‖(I − J)u‖²
-    for the Ritz vector u held fixed: the same value, the same gradient once u has converged, −uᵀ(dA)u, far cheaper, and more
-    accurate in float32, where rounding in the steps can spoil the gradient through them if the start hardly holds u.
-    2·steps + 3 products, all of them or the last with a graph. The Ritz vector's coefficients are held fixed, so that second
-    derivatives of this penalty are not exact.
+    steps, with the graph of two products a step in memory. `through=False` runs them without a graph and differentiates
+    ‖(I − J)u‖² for the Ritz vector u held fixed: the same value, the same gradient once u has converged, −uᵀ(dA)u, far
+    cheaper, and more accurate in float32, where rounding in the steps can spoil the gradient through them if the start
+    hardly holds u.
+    2·steps products, and for the gradient four a step through them, one with a graph otherwise. Second derivatives of this
+    penalty are not exact.
 
     h as it is given: `solution.value.detach()` holds the state fixed, `solution.value` lets the gradient pass through it too
     (`steadygrad.penalty` says when to use which). Liao et al. 2018, appendix, "Differentiating Through Lanczos".
@@ -91,17 +95,19 @@ def lanczos(
     generator = generator_of(seed)
     check_count("steps", steps, least=1)
     J = Products(update, h, args, batch_dims)
-    V, T = _tridiagonalise(J, min(steps, J.size), generator, graph=through)
+    pairs = Pairs(J)
+    V, T = _tridiagonalise(J, pairs if through else _Still(J), min(steps, J.size), generator)
     refuse_nonfinite(T)
     # The Ritz value uᵀAu is stationary in y, so y needs no graph: the gradient through V alone is that of the value.
     y = torch.linalg.eigh(T.detach()).eigenvectors[:, :, :1].to(V)
     u = (V.mT @ y).squeeze(2)
-    return mean_of(-(u - J.jvp(u)).square().sum(dim=1) / u.square().sum(dim=1))
+    return pairs.mean_of(-(u - pairs.jvp(u)).square().sum(dim=1) / u.square().sum(dim=1))
 
 
-def _tridiagonalise(J: Products, steps: int, generator: torch.Generator, graph: bool) -> tuple[Tensor, Tensor]:
+def _tridiagonalise(J: Products, operator: _Operator, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Lanczos with full reorthogonalisation: V (problems, steps, size) with orthonormal rows, and T = V A Vᵀ, tridiagonal.
 
+    `operator` is J itself, or the pairs of it to differentiate through the steps.
     Where the Krylov space of a problem is exhausted (β ≈ 0) it goes on from a fresh direction, so that `size` steps always
     suffice. The threshold is √ε of the scale of A: to go on along rounding would divide the gradient by it.
     """
@@ -109,7 +115,7 @@ def _tridiagonalise(J: Products, steps: int, generator: torch.Generator, graph: 
     vectors, alphas, betas = [v], list[Tensor](), list[Tensor]()
     scale = torch.zeros_like(v[:, 0])
     for _ in range(steps - 1):
-        w = _normal(J, v, graph)
+        w = _normal(operator, v)
         alphas.append((v * w).sum(dim=1))
         V = torch.stack(vectors, dim=1)
         w = _orthogonal(w, V)
@@ -120,7 +126,7 @@ def _tridiagonalise(J: Products, steps: int, generator: torch.Generator, graph: 
         v = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
         vectors.append(v)
         betas.append(torch.where(ended, 0, beta))
-    alphas.append((v * _normal(J, v, graph=False)).sum(dim=1))
+    alphas.append((v * _normal(_Still(J), v)).sum(dim=1))
     return torch.stack(vectors, dim=1), _tridiagonal(alphas, betas)
 
 
@@ -139,13 +145,33 @@ def _tridiagonal(alphas: list[Tensor], betas: list[Tensor]) -> Tensor:
     return matrix.to(torch.promote_types(matrix.dtype, torch.float32))  # eigh knows no half precision
 
 
-def _normal(J: Products, v: Tensor, graph: bool) -> Tensor:
+class _Operator(Protocol):
+    """Products with J and its transpose."""
+
+    def jvp(self, v: Tensor, /) -> Tensor: ...
+    def vjp(self, v: Tensor, /) -> Tensor: ...
+
+
+class _Still:
+    """J without graphs."""
+
+    def __init__(self, J: Products) -> None:
+        self._J = J
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self._J.jvp(v.detach())
+
+    def vjp(self, v: Tensor) -> Tensor:
+        return self._J.vjp(v.detach(), graph=False)
+
+
+def _normal(J: _Operator, v: Tensor) -> Tensor:
     """A v = (I − Jᵀ)(I − J) v."""
-    s = v - J.jvp(v, graph)
-    return s - J.vjp(s, graph)
+    s = v - J.jvp(v)
+    return s - J.vjp(s)
 
 
-def _beyond_identity(J: Products, v: Tensor) -> Tensor:
+def _beyond_identity(J: _Operator, v: Tensor) -> Tensor:
     """(A − I) v = Jᵀ(Jv − v) − Jv."""
     Jv = J.jvp(v)
     return J.vjp(Jv - v) - Jv

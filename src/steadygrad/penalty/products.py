@@ -1,4 +1,4 @@
-"""Products with J and its transpose that can themselves be differentiated, on flat states."""
+"""Products with J and its transpose on flat states; those with the transpose can be differentiated."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.attention import differentiable_attention
 from steadygrad.jacobian import drop_grad, explained
 from steadygrad.method import check_count
 from steadygrad.solution import SteadyStateError
@@ -16,10 +17,14 @@ from steadygrad.update import Update, needs_gradient
 
 
 class Products:
-    """J at one state: `vjp(v)` is Jᵀv, `jvp(v)` is Jv, with their graph back to the parameters, the args, h and v.
+    """J at one state: `vjp(v)` is Jᵀv with its graph back to the parameters, the args and h; `jvp(v)` is Jv, without one.
 
-    One call of F, so random draws in it (dropout) are fixed. Jv transposes the graph of Jᵀu, which works wherever double
-    backward does (torch.func.jvp fails through sparse products). The first time a graph is asked for, both are compared by
+    Jv transposes the graph of Jᵀu, which works wherever double backward does (torch.func.jvp fails through sparse
+    products). A derivative of that Jv would be a third one of F, as autograd counts, and torch's third derivatives of
+    layer_norm, batch_norm and instance_norm are wrong by tens of per cent; so Jv carries no graph, and a penalty that
+    is a function of Jv takes its gradient through Jᵀ (see `Pairs`).
+
+    One call of F, so random draws in it (dropout) are fixed. Before the first graph, products are compared by
     ⟨u, Jv⟩ = ⟨Jᵀu, v⟩: a backward that records no graph (once_differentiable, numpy) would otherwise leave a part of the
     gradient out and say nothing.
     """
@@ -39,24 +44,26 @@ class Products:
             flat.register_post_accumulate_grad_hook(drop_grad)
         with torch.enable_grad():
             self.h = flat.clone(memory_format=torch.contiguous_format)  # no leaf: Update sees it if F changes it in place
-            self.image = Update(update, args, self.layout, probe=False)(self.h)
+            bound = Update(update, args, self.layout, probe=False)
+            with differentiable_attention():
+                self.image = self.layout.flatten(bound.linearise(self.layout.split(self.h)))
         _refuse_nonfinite_image(self.h, self.image)
         self.graph = wanted and (through_h or needs_gradient([self.image], besides=[flat]))
-        """Whether anything behind J requires a gradient; else products carry no graph."""
+        """Whether anything behind J requires a gradient; else products with Jᵀ carry no graph."""
         self._probe: tuple[Tensor, Tensor | None] | None = None
 
     def vjp(self, v: Tensor, graph: bool = True) -> Tensor:
-        """Jᵀ v."""
-        if graph and self.graph and self._probe is None and not v.requires_grad:
+        """Jᵀ v, for a v that carries no graph."""
+        if graph and self.graph and self._probe is None:
             pulled = self._transpose(v)[1]  # checks, and spares a product
         else:
             pulled = self._grad(self.image, self.h, v, graph and self.graph)
         return torch.zeros_like(self.h) if pulled is None else pulled
 
-    def jvp(self, v: Tensor, graph: bool = True) -> Tensor:
-        """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
+    def jvp(self, v: Tensor) -> Tensor:
+        """J v without a graph, by differentiating u ↦ Jᵀu, which is linear in u."""
         u, pulled = self._probe or self._transpose()
-        pushed = None if pulled is None else self._grad(pulled, u, v, graph and self.graph)
+        pushed = None if pulled is None else self._grad(pulled, u, v, False)
         return torch.zeros_like(self.h) if pushed is None else pushed
 
     def dense(self) -> Tensor:
