@@ -248,7 +248,7 @@ def test_a_bar_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     tune(meta_steps=3, progress=True)
     with Bar(7, 2, shown=True) as bar:
-        bar.step(hyper.Entry(3, {}, math.nan, math.nan, math.nan, rejected="a reason " * 20), 0.25)
+        bar.step(hyper.MetaStep(3, {}, math.nan, math.nan, math.nan, rejected="a reason " * 20), 0.25)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
     assert re.search(r"tuning ━+ 3/3 .* loss \S+, best \S+", text)
     assert re.search(r"tuning ━+╸?╺?━+ 2/7 .* rejected, half the way back", text)  # the bar keeps its place

@@ -34,6 +34,13 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
     """
     stream = inner.batches.stream()
     state = inner.train(stream, inner.steps - 1)
+    return implicit_at(inner, state, stream, method, samples, on_failure)
+
+
+def implicit_at(
+    inner: Inner, state: State, stream: Iterator[Any], method: Implicit, samples: Samples, on_failure: OnFailure
+) -> Estimate:
+    """The implicit hypergradient of a training of which the last step is left to take, on the next batch of the stream."""
     if isinstance(samples, Fresh):
         return _fresh(inner, state, stream, method, samples, on_failure)
     batches = (
@@ -41,7 +48,7 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
     )
     found: Estimate | None = None
     for batch in batches:
-        one = _at(inner, state, batch, method, on_failure, first=found is None)
+        one = _at(inner, state, batch, method, first=found is None)
         if found is None:
             found = one
         else:
@@ -135,10 +142,21 @@ class Linearised:
         return Update(call, (), layout, probe=False), layout.flatten(parameters)
 
 
-def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: OnFailure, first: bool) -> Estimate:
+def _at(inner: Inner, state: State, batch: Any, method: Implicit, first: bool) -> Estimate:
     """One linearisation, one adjoint solve."""
     last = Linearised(inner, state, batch)
     end = slope(inner, last.state)
+    b = last.cotangents(end)
+    z, certificate = _solved(last, b, method)
+    pulled = last.pull(z)
+    grads: Gradients = {n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)}
+    dependence = _without_direct(last.dependence(), end) if first else {}
+    left = [last.remaining(last.update.layout.flatten(z), last.update.layout.flatten(b))]
+    return Estimate(last.state, end.value, [grads], [certificate], dependence, last.residual(), remaining=left)
+
+
+def _solved(last: Linearised, b: list[Tensor], method: Implicit) -> tuple[list[Tensor], AdjointSolution]:
+    """z with (I − Jᵀ)z = b, and its certificate. A failure is reported by `trust`, whose advice is that for a training."""
     record = AdjointRecord()
     adjoint = Adjoint(
         update=last.update,
@@ -146,19 +164,14 @@ def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: On
         jacobian=last.jacobian,
         solver=method.adjoint,
         record=record,
-        on_failure=on_failure,
+        on_failure="ignore",
         uniform=method.initial == "uniform",
         seed=method.seed,
         name=repr(method.solver),
     )
-    b = last.cotangents(end)
     z = adjoint.solve(b)
-    pulled = last.pull(z)
-    grads: Gradients = {n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)}
-    dependence = _without_direct(last.dependence(), end) if first else {}
-    certificates: list[AdjointSolution] = [] if record.last is None else [record.last]
-    left = [last.remaining(last.update.layout.flatten(z), last.update.layout.flatten(b))]
-    return Estimate(last.state, end.value, [grads], certificates, dependence, last.residual(), remaining=left)
+    assert record.last is not None
+    return z, record.last
 
 
 def _without_direct(dependence: dict[str, Dependence], end: Slope) -> dict[str, Dependence]:

@@ -146,6 +146,11 @@ class Inner:
         """Whether the step is one that knows its model; asking a protocol takes as long as a small step."""
         return isinstance(self.step, Trainer)
 
+    @property
+    def device(self) -> torch.device:
+        """Where training takes place."""
+        return self.split.part(self.state)[0][0].device
+
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
         given = state if self.trainer else map_state(_itself, state)  # a step of one's own may put new tensors into its dicts

@@ -7,6 +7,9 @@ from typing import Any
 
 from steadygrad.method import Method, check_count
 
+AVERAGED = 8
+"""Mini-batches over which an implicit hypergradient is averaged unless something else is asked for."""
+
 
 @dataclass(frozen=True, repr=False)
 class Last(Method):
@@ -34,7 +37,7 @@ class Average(Method):
     variance of J stays however large the count is; `Full` and `Fresh` have none. Of a list no more than it has.
     """
 
-    count: int = 8
+    count: int = AVERAGED
 
     def __post_init__(self) -> None:
         check_count("count", self.count, least=1)
@@ -49,7 +52,7 @@ class Fresh(Method):
     Agarwal, Bullins and Hazan 2017 (LiSSA); Ji, Yang and Liang 2021 (stocBiO).
     """
 
-    count: int = 8
+    count: int = AVERAGED
 
     def __post_init__(self) -> None:
         check_count("count", self.count, least=1)
