@@ -17,6 +17,7 @@ from steadygrad.hyper.problem import Inner
 from steadygrad.hyper.resolve import Differentiated
 from steadygrad.hyper.rest import Rest, Travel
 from steadygrad.hyper.samples import AVERAGED, Average, Last, Samples
+from steadygrad.hyper.trust import unfinished
 from steadygrad.hyper.unrolled import Recording
 from steadygrad.linear import Auto, Neumann
 from steadygrad.solution import OnFailure, magnitude
@@ -130,10 +131,10 @@ def _end_or_steps(training: _Training, terms: Terms, price: str) -> Chosen:
     if not rest.state:
         return Chosen(training.recorded(), BPTT(), f"exact for these steps; training has not come to rest, and {price}")
     found = _implicit(training, Implicit(Auto()), terms)
-    if found.sound:
+    if found.sound and unfinished(found.left, found.value.item()) is None:
         return Chosen(found, Implicit(Auto()), _at_rest(rest))
     training.recording.step(training.batch)  # at rest all steps have the same batch; the stream may be past it
-    reason = f"exact for these steps; training has come to rest, but its end could not be differentiated, and {price}"
+    reason = f"exact for these steps; training is nearly at rest, but its end could not be differentiated well, and {price}"
     return Chosen(training.recording.estimate(), BPTT(), reason)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.gradient import Implicit
 from steadygrad.gradient.reroute import Adjoint
+from steadygrad.hyper.attention import differentiable_attention
 from steadygrad.hyper.estimate import Estimate, Gradients
 from steadygrad.hyper.objective import Slope, pull, slope, total
 from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
@@ -43,9 +45,9 @@ def implicit_at(
     """The implicit hypergradient of a training of which the last step is left to take, on the next batch of the stream."""
     if isinstance(samples, Fresh):
         return _fresh(inner, state, stream, method, samples, on_failure)
-    batches = (
-        [samples.batch] if isinstance(samples, Full) else _take(stream, samples.count if isinstance(samples, Average) else 1)
-    )
+    count = samples.count if isinstance(samples, Average) else 1
+    # One by one: reading the others first would draw numbers that the last step's dropout draws in training.
+    batches = [samples.batch] if isinstance(samples, Full) else islice(stream, count)
     found: Estimate | None = None
     for batch in batches:
         one = _at(inner, state, batch, method, first=found is None)
@@ -58,10 +60,6 @@ def implicit_at(
     assert found is not None
     inner.show(inner.steps, found.state)
     return replace(found, stochastic=isinstance(samples, Average))
-
-
-def _take(stream: Iterator[Any], count: int) -> list[Any]:
-    return [next(stream) for _ in range(count)]
 
 
 class Linearised:
@@ -88,7 +86,8 @@ class Linearised:
         last = inner.step if rest is None else rest
 
         def call(leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # knows nothing of self: a cycle would keep the graph
-            new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
+            with differentiable_attention():
+                new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
             return tuple(new)
 
         self.update = Update(call, (), layout, probe=False)

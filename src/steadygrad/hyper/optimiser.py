@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from steadygrad.hyper.attention import differentiable_attention, transformed
 from steadygrad.hyper.model import Model, Named
 from steadygrad.hyper.problem import Hyper
 from steadygrad.state import State
@@ -122,11 +121,12 @@ class Optimiser(ABC):
         """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
         own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
 
-        inside = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+        inside = transformed()
         record = inside or torch.is_grad_enabled()
+        attention = differentiable_attention()
 
         def loss(parameters: Named) -> tuple[Tensor, tuple[Tensor, Named]]:
-            with _attention(record):
+            with attention:
                 value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
             _check_loss(value)
             return value.reshape(()), (value.detach(), after)
@@ -164,11 +164,6 @@ def _check_dense(parameters: Named, gradients: Sequence[Tensor]) -> None:
     sparse = [name for name, gradient in zip(parameters, gradients, strict=True) if gradient.layout is not torch.strided]
     if sparse:
         raise ValueError(f"the gradient of {', '.join(sparse)} is sparse, which has no second derivative; use sparse=False.")
-
-
-def _attention(record: bool) -> AbstractContextManager[Any]:
-    """Where a graph is kept, attention by plain operations: torch's fused kernels have no second derivative, and J needs it."""
-    return sdpa_kernel(SDPBackend.MATH) if record else nullcontext()
 
 
 def plus(a: Tensor, scale: Setting, b: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from steadygrad.hyper.attention import differentiable_attention
 from steadygrad.hyper.batches import Batches
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
@@ -153,8 +154,12 @@ class Inner:
 
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
-        given = state if self.trainer else map_state(_itself, state)  # a step of one's own may put new tensors into its dicts
-        new = self.step(given, dict(self.hyper if hyper is None else hyper), batch)
+        values = dict(self.hyper if hyper is None else hyper)
+        if self.trainer:
+            new = self.step(state, values, batch)
+        else:
+            with differentiable_attention():
+                new = self.step(map_state(_itself, state), values, batch)  # it may put new tensors into its dicts
         if not alike(new, state):
             raise TypeError(
                 f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."

@@ -46,11 +46,11 @@ def resolve_samples(method: Differentiated, last: Samples | None, batches: Batch
     many = batches.distinct
     if last is None:
         return Last() if many == 1 else Average(AVERAGED if many is None else min(AVERAGED, many))
-    check_samples(last, batches)
     if not isinstance(method, Implicit):
         raise ValueError(
             f"last={last!r} is for implicit methods; {method!r} differentiates the steps as they were and ignores it."
         )
+    check_samples(last, batches)
     return last
 
 

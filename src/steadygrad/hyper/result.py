@@ -78,14 +78,13 @@ def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient
             f"the hypergradient of {', '.join(wrong)} by {method!r} is not finite. Take fewer steps, or an implicit method."
         )
     loss = estimate.value.item()
-    remaining = sum(estimate.remaining) / len(estimate.remaining) if estimate.remaining else None
     for reason in reasons.values():
         say(reason, on_failure)
     say(chosen.doubt, on_failure)
     if isinstance(method, Implicit) and chosen.doubt is None:
         say(unsolved(estimate.adjoints, cut=method.adjoint.counts), on_failure)
     if isinstance(method, Implicit) and not method.adjoint.counts:  # a series cut on purpose claims no steady state
-        say(unfinished(remaining, loss), on_failure)
+        say(unfinished(estimate.left, loss), on_failure)
     return Hypergradient(
         gradients=gradients,
         loss=loss,
@@ -97,5 +96,5 @@ def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient
         samples=len(estimate.samples),
         degenerate=reasons,
         residual=estimate.residual,
-        remaining=remaining,
+        remaining=estimate.left,
     )

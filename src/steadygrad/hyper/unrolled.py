@@ -38,10 +38,13 @@ class Recording:
         self.state = state
 
     def attach(self) -> None:
-        """Let the state need a gradient already before the first step, so that the graph of that is as large as the others'."""
+        """Let the state need a gradient already before the first step, so that the graph of that is as large as the others'.
+
+        A step may write into its state: so the tensors are copies, and no leaves of autograd's.
+        """
         moving, carried = self._inner.split.part(self.state)
-        leaves = [leaf.detach().requires_grad_().clone() for leaf in moving]  # a step may write into them: no leaf of autograd
-        self.state = self._inner.split.join(leaves, carried)
+        leaves = [leaf.detach().requires_grad_().clone() for leaf in moving]
+        self.state = self._inner.split.join(leaves, [leaf.clone() for leaf in carried])
 
     def step(self, batch: Any) -> None:
         """One step of training, with its graph."""
