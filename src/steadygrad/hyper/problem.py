@@ -26,7 +26,16 @@ Observe = Callable[[int, State], None]
 
 
 class NonfiniteError(SteadyStateError):
-    """Training, its loss or its hypergradient left the finite numbers; `tune` rejects such a step."""
+    """Training, its loss or its hypergradient left the finite numbers; `tune` rejects such a step.
+
+    >>> from steadygrad import hyper
+    >>> def step(h, hyper, batch): return hyper["rate"] * h * h
+    >>> try:
+    ...     hyper.hypergradient(step, {"rate": 9.0}, lambda h, hyper: h.sum(), batches=[None], steps=9, state=torch.ones(1))
+    ... except NonfiniteError as error:
+    ...     print(str(error).split(".")[0])
+    training left the finite numbers within 9 steps
+    """
 
 
 @runtime_checkable
