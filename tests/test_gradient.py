@@ -1,6 +1,7 @@
 """Gradients of steady states against dense algebra, finite differences and each other."""
 
 import itertools
+
 import pytest
 import torch
 from torch import nn

@@ -110,6 +110,30 @@ class TestResume:
             parts = tune(meta_steps=count, checkpoint=tmp_path / "deep" / "c.pt")
         same(whole, parts)
 
+    def test_the_best_and_the_last_of_a_network_that_trains_on(self, tmp_path):
+        def run(meta_steps, **options):
+            torch.manual_seed(1)
+            return tune(continued=True, steps=20, meta_steps=meta_steps, **options)
+
+        whole = run(5)
+        for count in (2, 5, 5):  # the last time there is nothing left to do
+            parts = run(count, checkpoint=tmp_path / "c.pt")
+        same(whole, parts)
+        assert parts.meta_step == 5
+        assert repr(whole.best) == repr(parts.best)
+        for kept in (lambda found: found, lambda found: found.best):
+            a, b = (kept(found).state["parameters"]["weight"] for found in (whole, parts))
+            assert a.equal(b)
+
+    def test_the_memory_that_is_free_later_changes_no_choice(self, tmp_path, monkeypatch):
+        tune(meta_steps=2, checkpoint=tmp_path / "c.pt")
+        monkeypatch.setattr("steadygrad.hyper.tuning.allowed", lambda memory, device: 1.0)
+        resumed = tune(meta_steps=3, checkpoint=tmp_path / "c.pt")
+        assert [step.method for step in resumed.history] == ["BPTT()"] * 3
+        assert tune(meta_steps=1).history[0].method == "Forward()"
+        with pytest.raises(ValueError, match=r"another tuning: {'memory': None} then, {'memory': 5} now"):
+            tune(meta_steps=4, memory=5, checkpoint=tmp_path / "c.pt")
+
     @pytest.mark.parametrize("continued", [True, False])
     def test_a_state_of_a_class_of_ones_own(self, tmp_path, continued):
         def run(meta_steps, **options):

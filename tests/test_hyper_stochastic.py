@@ -70,15 +70,14 @@ class TestStochastic:
 
     def test_several_batches_are_averaged_by_default_and_one_is_not(self):
         step, full, objective, batches = self.problem()
-        many = hyper.hypergradient(step, {"decay": 0.2}, objective, batches=batches, steps=3, on_failure="ignore")
+        options = {"steps": 3, "method": "auto", "on_failure": "ignore"}
+        many = hyper.hypergradient(step, {"decay": 0.2}, objective, batches=batches, **options)
         assert many.samples == 8
         assert many.variance is not None
-        one = hyper.hypergradient(step, {"decay": 0.2}, objective, batches=[full], steps=3, on_failure="ignore")
+        one = hyper.hypergradient(step, {"decay": 0.2}, objective, batches=[full], **options)
         assert one.samples == 1
         assert one.variance is None
-        whole = hyper.hypergradient(
-            step, {"decay": 0.2}, objective, batches=batches, steps=3, last=hyper.Full(full), on_failure="ignore"
-        )
+        whole = hyper.hypergradient(step, {"decay": 0.2}, objective, batches=batches, last=hyper.Full(full), **options)
         assert whole.variance is None
 
     def test_a_series_that_grows_is_reported(self):
@@ -92,8 +91,9 @@ class TestStochastic:
 
     def test_fresh_needs_a_series_of_given_length(self):
         step, _, objective, batches = self.problem()
-        with pytest.raises(ValueError, match=r"Neumann\(steps=K\)"):
-            hyper.hypergradient(step, {"decay": 0.2}, objective, batches=batches, steps=3, last=hyper.Fresh(2))
+        for method in (None, "auto"):
+            with pytest.raises(ValueError, match=r"Neumann\(steps=K\)"):
+                hyper.hypergradient(step, {"decay": 0.2}, objective, batches=batches, steps=3, last=hyper.Fresh(2), method=method)
 
 
 class TestLists:
@@ -105,7 +105,9 @@ class TestLists:
 
         def run(last, batches=batches):
             objective = on(torch.eye(3), torch.ones(3, 1))
-            return hyper.hypergradient(step, {"decay": 0.3}, objective, batches=batches, steps=50, last=last, on_failure="ignore")
+            return hyper.hypergradient(
+                step, {"decay": 0.3}, objective, batches=batches, steps=50, last=last, on_failure="ignore", method="auto"
+            )
 
         return run, batches
 
@@ -132,7 +134,7 @@ class TestFunctions:
         batches = [data(4) for _ in range(made)]
         step = hyper.SGD(nn.Linear(3, 1), squared, rate=0.05)
         objective = on(torch.eye(3), torch.ones(3, 1))
-        given = {"steps": 6, "on_failure": "ignore", **options}
+        given = {"steps": 6, "on_failure": "ignore", "method": "auto", **options}
         return hyper.hypergradient(step, {"decay": 0.3}, objective, batches=lambda t: batches[t], **given)
 
     @pytest.mark.parametrize(
@@ -147,6 +149,10 @@ class TestFunctions:
         for options in ({"last": hyper.Last()}, {"last": hyper.Full(data(4))}, {"method": "bptt"}):
             assert self.run(6, **options).samples == 1
         assert self.run(13).samples == 8
+
+    @pytest.mark.parametrize("memory", [None, 1], ids=["fits", "does not"])
+    def test_by_default_nothing_is_read_past_the_end(self, memory):
+        assert self.run(6, method=None, memory=memory).samples == 1
 
     def test_an_error_during_training_stays_as_it_is(self):
         with pytest.raises(IndexError, match="out of range"):

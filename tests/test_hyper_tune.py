@@ -57,6 +57,35 @@ class TestLoop:
         assert run(continued=True).last["decay"].item() == pytest.approx(2, rel=0.1)
         assert run(continued=False).last["decay"].item() > 100  # what helps a training of one step, and no other
 
+    def test_a_network_that_trains_on_gives_the_last_values_and_the_best_apart(self):
+        """An early state may validate better by luck; the hyperparameters of the start are not what was asked for."""
+        lucky = iter([0.125, 3.0, 2.0, 1.0])
+        torch.manual_seed(0)
+        found = tune(continued=True, meta_steps=4, validation=lambda model, hyper: torch.tensor(next(lucky)))
+        assert (found.meta_step, found.loss) == (4, 1.0)
+        assert found.hyper["decay"].item() == found.history[-1].hyper["decay"] != found.history[0].hyper["decay"]
+        assert (found.best.meta_step, found.best.loss) == (1, 0.125)
+        assert found.best.hyper["decay"].item() == found.history[0].hyper["decay"]
+        step, objective = ridge()
+        for kept in (found, found.best):
+            step.load(kept.state)
+            assert objective(step.model, {}).item() == pytest.approx(found.history[kept.meta_step - 1].loss)
+
+    def test_trained_anew_the_values_are_the_best(self):
+        given = iter([0.5, 0.125, 3.0])
+        found = tune(meta_steps=3, validation=lambda model, hyper: torch.tensor(next(given)))
+        assert (found.meta_step, found.loss) == (found.best.meta_step, found.best.loss) == (2, 0.125)
+        assert found.hyper is found.best.hyper
+
+    def test_the_method_of_every_meta_step_is_in_the_history(self):
+        """The first steps move; then training is at rest, and its end is differentiated."""
+        slow = ridge(rate=0.05)[0]
+        found = tune(step=slow, continued=True, steps=5, meta_steps=9, outer=lambda p: torch.optim.Adam(p, lr=1e-3))
+        methods = [step.method for step in found.history]
+        assert methods[0] == "BPTT()"
+        assert methods[-1] == "Implicit(Auto())"
+        assert {step.method for step in tune(meta_steps=2).history} == {"BPTT()"}
+
     def test_early_stopping_watches_the_validation(self):
         calls = []
         found = tune(
@@ -76,12 +105,12 @@ class TestLoop:
 
     def test_degenerate_hyperparameters_are_in_the_history(self):
         with pytest.warns(sg.SteadyStateWarning, match="rate"):
-            found = tune(hyper={"rate": hyper.Log(0.15), "decay": hyper.Log(0.1)}, steps=100, meta_steps=1)
+            found = tune(hyper={"rate": hyper.Log(0.15), "decay": hyper.Log(0.1)}, steps=100, meta_steps=1, method="auto")
         assert found.history[0].degenerate == ("rate",)
 
     def test_a_callback_sees_every_step(self):
         seen = []
-        tune(meta_steps=4, callback=lambda entry, found: seen.append((entry.meta_step, found.adjoint.residual)))
+        tune(meta_steps=4, method="auto", callback=lambda entry, found: seen.append((entry.meta_step, found.adjoint.residual)))
         assert [step for step, _ in seen] == [1, 2, 3, 4]
 
     def test_plain_lines_where_there_is_no_terminal(self, capsys):
@@ -112,7 +141,8 @@ class TestLoop:
         step = hyper.SGD(nn.Linear(2, 1).double(), lambda model, batch, hyper: (model(batch) - 1).square().mean())
         found = hyper.tune(
             step, {"decay": hyper.Log(0.1)}, lambda model, hyper: (model(x) - 1).square().mean(),
-            batches=[x[:10], x[10:20], x[20:]], steps=9, meta_steps=2, last=hyper.Average(3), progress=False, on_failure="ignore",
+            batches=[x[:10], x[10:20], x[20:]], steps=9, meta_steps=2, last=hyper.Average(3), method="auto",
+            progress=False, on_failure="ignore",
         )  # fmt: skip
         assert found.history[0].noise > 0
 
@@ -248,7 +278,7 @@ def test_a_bar_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     tune(meta_steps=3, progress=True)
     with Bar(7, 2, shown=True) as bar:
-        bar.step(hyper.Entry(3, {}, math.nan, math.nan, math.nan, rejected="a reason " * 20), 0.25)
+        bar.step(hyper.MetaStep(3, {}, math.nan, math.nan, math.nan, rejected="a reason " * 20), 0.25)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
     assert re.search(r"tuning ━+ 3/3 .* loss \S+, best \S+", text)
     assert re.search(r"tuning ━+╸?╺?━+ 2/7 .* rejected, half the way back", text)  # the bar keeps its place

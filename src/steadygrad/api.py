@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.autocast import without_autocast
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
@@ -23,7 +24,6 @@ from steadygrad.solution import (
     magnitude,
     report_failure,
 )
-from steadygrad.autocast import without_autocast
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 

@@ -9,9 +9,9 @@ import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.autocast import without_autocast
 from steadygrad.fixedpoint.solver import TRUSTED
 from steadygrad.iteration.norms import Numbers, leaf_norms
-from steadygrad.autocast import without_autocast
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution

@@ -81,14 +81,14 @@ class Implicit(Gradient):
         leaves = self._attached(problem, ended.value, record, _moved(problem, ended), steady)
         return Solved(leaves, ended, record, iterates)
 
-    def _attached(
-        self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None
-    ) -> list[Tensor]:
+    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None) -> list[Tensor]:
         """The tensors of h with the derivatives of a steady state."""
         at, rows = finite_part(problem, h)
         index = None if rows is None else torch.tensor(rows, device=h.device)
         update = problem.update if index is None else problem.update.of_rows(index)
-        adjoint = self.adjoint_at(Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint)
+        adjoint = self.adjoint_at(
+            Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
+        )
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():

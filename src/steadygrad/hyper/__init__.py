@@ -3,10 +3,11 @@
 from steadygrad.hyper.adam import Adam
 from steadygrad.hyper.constraints import Free, Log, Logit, Softplus
 from steadygrad.hyper.forward import Forward
-from steadygrad.hyper.gradient import Hypergradient, hypergradient
-from steadygrad.hyper.history import Entry, Tuning
+from steadygrad.hyper.gradient import hypergradient
+from steadygrad.hyper.history import Candidate, MetaStep, Tuning
 from steadygrad.hyper.optimiser import SGD
 from steadygrad.hyper.problem import NonfiniteError
+from steadygrad.hyper.result import Hypergradient
 from steadygrad.hyper.samples import Average, Fresh, Full, Last
 from steadygrad.hyper.tuning import tune
 
@@ -14,7 +15,7 @@ __all__ = [
     "SGD",
     "Adam",
     "Average",
-    "Entry",
+    "Candidate",
     "Forward",
     "Free",
     "Fresh",
@@ -23,6 +24,7 @@ __all__ = [
     "Last",
     "Log",
     "Logit",
+    "MetaStep",
     "NonfiniteError",
     "Softplus",
     "Tuning",

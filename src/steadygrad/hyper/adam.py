@@ -20,6 +20,11 @@ class Adam(Optimiser):
     g = ∂loss/∂p + λp with `decay` λ, or p ← p − αλp besides with `decoupled=True` (AdamW). The values are those of torch's.
     At a minimum v = 0 and the step is scaled by 1/ε, so its own J is useless there: implicit methods take the J of plain
     gradient descent instead, whose steady states are the same (not so for AdamW, which keeps its own). Kingma and Ba 2015.
+
+    >>> step = Adam(torch.nn.Linear(2, 1), lambda model, batch, hyper: model(batch).square().mean(), rate=0.1)
+    >>> state = step(step.initial(), {"decay": torch.tensor(0.01)}, torch.ones(4, 2))
+    >>> sorted(state)
+    ['buffers', 'mean', 'parameters', 'square', 'statistics']
     """
 
     rate: Setting = 1e-3

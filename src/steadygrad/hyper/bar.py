@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from steadygrad.hyper.history import Entry
+from steadygrad.hyper.history import MetaStep
 
 INTERVAL = 10.0
 """Seconds between plain lines."""
@@ -45,7 +45,7 @@ class Bar:
         if self._rich is not None:
             self._rich.stop()
 
-    def step(self, entry: Entry, best: float) -> None:
+    def step(self, entry: MetaStep, best: float) -> None:
         """Show a meta step."""
         if not entry.rejected:
             self._done += 1

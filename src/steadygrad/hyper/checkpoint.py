@@ -13,21 +13,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-VERSION = 2
+from steadygrad.files import UNFINISHED, write_atomically
+
+VERSION = 3
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write to a file beside it, flush it to the disk, and rename: a reader sees the old or the new, never a part."""
-    unfinished = path.with_name(f".{path.name}.unfinished")  # always the same, so that a kill leaves one at most
-    try:
-        with unfinished.open("wb") as file:
-            torch.save({"version": VERSION, **portable(content)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    """Write a checkpoint in the place of the one before; a kill leaves at most one unfinished file beside it."""
+    saved = {"version": VERSION, **portable(content)}
+    write_atomically(path, lambda file: torch.save(saved, file), beside=path.with_name(f".{path.name}{UNFINISHED}"))
 
 
 def prepare(path: Path) -> None:

@@ -54,7 +54,11 @@ class Constraint(Method, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Free(Constraint):
-    """Any number: θ = u."""
+    """Any number: θ = u.
+
+    >>> Free(-3.0).constrained(Free(-3.0).start(torch.zeros(())))
+    tensor(-3.)
+    """
 
     def free(self, value: Tensor) -> Tensor:
         return value
@@ -82,7 +86,11 @@ class Log(Constraint):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Softplus(Constraint):
-    """Positive, linear for large values: θ = log(1 + exp(u)). For loss and data weights."""
+    """Positive, linear for large values: θ = log(1 + exp(u)). For loss and data weights.
+
+    >>> Softplus(2.0).constrained(Softplus(2.0).start(torch.zeros(())))
+    tensor(2.)
+    """
 
     allowed = "it must be positive"
 
@@ -95,7 +103,11 @@ class Softplus(Constraint):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Logit(Constraint):
-    """Between two bounds: θ = low + (high − low)·sigmoid(u). For momenta, label smoothing, probabilities."""
+    """Between two bounds: θ = low + (high − low)·sigmoid(u). For momenta, label smoothing, probabilities.
+
+    >>> Logit(0.75).start(torch.zeros(()))  # log(0.75 / 0.25)
+    tensor(1.0986)
+    """
 
     low: float = 0.0
     high: float = 1.0

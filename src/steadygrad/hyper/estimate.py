@@ -31,6 +31,16 @@ class Estimate:
     remaining: list[float] = field(default_factory=list[float])
     """(z − b)·(F(h) − h), one a sample, where the method rests on a steady state."""
 
+    @property
+    def sound(self) -> bool:
+        """Whether what the method rests on holds: adjoints solved, and a steady state that moves with every hyperparameter."""
+        return all(bool(a.converged) for a in self.adjoints) and all(d.kind == "moves" for d in self.dependence.values())
+
+    @property
+    def left(self) -> float | None:
+        """The change of the objective that is still to come, the mean of the samples; None where nothing is known of it."""
+        return sum(self.remaining) / len(self.remaining) if self.remaining else None
+
     def mean(self, name: str) -> Tensor | None:
         there = [sample[name] for sample in self.samples]
         found = [grad for grad in there if grad is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.gradient import Implicit
+from steadygrad.hyper.attention import attention_for_a_graph
 from steadygrad.hyper.estimate import Estimate, Gradients
 from steadygrad.hyper.objective import Slope, pull, slope, total
 from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
@@ -33,14 +35,21 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
     """
     stream = inner.batches.stream()
     state = inner.train(stream, inner.steps - 1)
+    return implicit_at(inner, state, stream, method, samples, on_failure)
+
+
+def implicit_at(
+    inner: Inner, state: State, stream: Iterator[Any], method: Implicit, samples: Samples, on_failure: OnFailure
+) -> Estimate:
+    """The implicit hypergradient of a training of which the last step is left to take, on the next batch of the stream."""
     if isinstance(samples, Fresh):
         return _fresh(inner, state, stream, method, samples, on_failure)
-    batches = (
-        [samples.batch] if isinstance(samples, Full) else _take(stream, samples.count if isinstance(samples, Average) else 1)
-    )
+    count = samples.count if isinstance(samples, Average) else 1
+    # One by one: reading the others first would draw numbers that the last step's dropout draws in training.
+    batches = [samples.batch] if isinstance(samples, Full) else islice(stream, count)
     found: Estimate | None = None
     for batch in batches:
-        one = _at(inner, state, batch, method, on_failure, first=found is None)
+        one = _at(inner, state, batch, method, first=found is None)
         if found is None:
             found = one
         else:
@@ -50,10 +59,6 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
     assert found is not None
     inner.show(inner.steps, found.state)
     return replace(found, stochastic=isinstance(samples, Average))
-
-
-def _take(stream: Iterator[Any], count: int) -> list[Any]:
-    return [next(stream) for _ in range(count)]
 
 
 class Linearised:
@@ -80,7 +85,8 @@ class Linearised:
         last = inner.step if rest is None else rest
 
         def call(leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # knows nothing of self: a cycle would keep the graph
-            new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
+            with attention_for_a_graph():
+                new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
             return tuple(new)
 
         self.update = Update(call, (), layout, probe=False)
@@ -134,20 +140,26 @@ class Linearised:
         return Update(call, (), layout, probe=False), layout.flatten(parameters)
 
 
-def _at(inner: Inner, state: State, batch: Any, method: Implicit, on_failure: OnFailure, first: bool) -> Estimate:
+def _at(inner: Inner, state: State, batch: Any, method: Implicit, first: bool) -> Estimate:
     """One linearisation, one adjoint solve."""
     last = Linearised(inner, state, batch)
     end = slope(inner, last.state)
-    record = AdjointRecord()
-    adjoint = method.adjoint_at(last.jacobian, record, on_failure)
     b = last.cotangents(end)
-    z = adjoint.solve(b)
+    z, certificate = _solved(last, b, method)
     pulled = last.pull(z)
     grads: Gradients = {n: total(g, end.direct[n]) for n, g in zip(last.hyper, pulled, strict=True)}
     dependence = _without_direct(last.dependence(), end) if first else {}
-    certificates: list[AdjointSolution] = [] if record.last is None else [record.last]
     left = [last.remaining(last.update.layout.flatten(z), last.update.layout.flatten(b))]
-    return Estimate(last.state, end.value, [grads], certificates, dependence, last.residual(), remaining=left)
+    return Estimate(last.state, end.value, [grads], [certificate], dependence, last.residual(), remaining=left)
+
+
+def _solved(last: Linearised, b: list[Tensor], method: Implicit) -> tuple[list[Tensor], AdjointSolution]:
+    """z with (I − Jᵀ)z = b, and its certificate. A failure is reported by `trust`, whose advice is that for a training."""
+    record = AdjointRecord()
+    adjoint = method.adjoint_at(last.jacobian, record, "ignore")
+    z = adjoint.solve(b)
+    assert record.last is not None
+    return z, record.last
 
 
 def _without_direct(dependence: dict[str, Dependence], end: Slope) -> dict[str, Dependence]:

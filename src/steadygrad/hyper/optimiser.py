@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from steadygrad.hyper.attention import attention_for_a_graph, transformed
+from steadygrad.hyper.compiled import Compiled
 from steadygrad.hyper.model import Model, Named
 from steadygrad.hyper.problem import Hyper
 from steadygrad.state import State
@@ -37,11 +37,17 @@ class Optimiser(ABC):
     slots: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
     """What of its fields can be a hyperparameter."""
+    compile: bool = field(default=False, kw_only=True)
+    """Whether steps that leave no graph run as one graph of torch.compile; what it cannot trace runs as it is, with a warning."""
     last_loss: list[Tensor] = field(default_factory=list[Tensor], init=False, repr=False)
     """The training loss of the last step, in a list of one; empty before the first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_of", Model(self.model))
+        if not isinstance(self.compile, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"compile must be True or False; got {self.compile!r:.60}.")
+        if self.compile:
+            object.__setattr__(self, "_fast", Compiled(self._step))
         if not callable(self.loss):
             raise TypeError(f"loss must be callable as loss(model, batch, hyper); got {type(self.loss).__name__}.")
         for name in self.settings:
@@ -91,6 +97,11 @@ class Optimiser(ABC):
         return None
 
     def __call__(self, state: State, hyper: Hyper, batch: Any) -> State:
+        if self.compile and not (torch.is_grad_enabled() or transformed()):
+            return self._fast(state, hyper, batch)  # type: ignore[attr-defined]
+        return self._step(state, hyper, batch)
+
+    def _step(self, state: State, hyper: Hyper, batch: Any) -> State:
         parameters, gradients, after = self._differentiate(state, hyper, batch)
         statistics = {name: after[name] for name in state["statistics"]}
         buffers = {name: after.get(name, tensor) for name, tensor in state["buffers"].items()}
@@ -122,11 +133,12 @@ class Optimiser(ABC):
         """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
         own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
 
-        inside = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+        inside = transformed()
         record = inside or torch.is_grad_enabled()
+        attention = attention_for_a_graph()
 
         def loss(parameters: Named) -> tuple[Tensor, tuple[Tensor, Named]]:
-            with _attention(record):
+            with attention:
                 value, after = self._model.train(lambda module: self.loss(module, batch, hyper), parameters, own)
             _check_loss(value)
             return value.reshape(()), (value.detach(), after)
@@ -166,11 +178,6 @@ def _check_dense(parameters: Named, gradients: Sequence[Tensor]) -> None:
         raise ValueError(f"the gradient of {', '.join(sparse)} is sparse, which has no second derivative; use sparse=False.")
 
 
-def _attention(record: bool) -> AbstractContextManager[Any]:
-    """Where a graph is kept, attention by plain operations: torch's fused kernels have no second derivative, and J needs it."""
-    return sdpa_kernel(SDPBackend.MATH) if record else nullcontext()
-
-
 def plus(a: Tensor, scale: Setting, b: Tensor) -> Tensor:
     """a + scale·b in one pass, and no pass at all where the scale is the number zero."""
     if isinstance(scale, Tensor):
@@ -184,7 +191,9 @@ class SGD(Optimiser):
 
     α is `rate`, β `momentum`, λ `decay`. At a steady state m = g = 0, so that it depends on λ and on whatever the loss depends
     on, but not on α and β: these need "forward" or "bptt". With rate ᾱ, `torch.optim.SGD(lr=ᾱ(1−β), momentum=β)` takes the
-    same steps. One gradient of the loss a step. Maclaurin, Duvenaud and Adams 2015.
+    same steps. One gradient of the loss a step. With `compile=True` steps that leave no graph (all but the last of an implicit
+    method, those before TBPTT's) are compiled: two to three times faster on small networks, after half a minute.
+    Maclaurin, Duvenaud and Adams 2015.
 
     >>> step = SGD(nn.Linear(2, 1), lambda model, batch, hyper: model(batch).square().mean(), rate=0.1)
     >>> state = step(step.initial(), {"decay": torch.tensor(0.01)}, torch.ones(4, 2))

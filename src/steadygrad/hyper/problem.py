@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from steadygrad.hyper.attention import attention_for_a_graph
 from steadygrad.hyper.batches import Batches
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
@@ -25,7 +26,16 @@ Observe = Callable[[int, State], None]
 
 
 class NonfiniteError(SteadyStateError):
-    """Training, its loss or its hypergradient left the finite numbers; `tune` rejects such a step."""
+    """Training, its loss or its hypergradient left the finite numbers; `tune` rejects such a step.
+
+    >>> from steadygrad import hyper
+    >>> def step(h, hyper, batch): return hyper["rate"] * h * h
+    >>> try:
+    ...     hyper.hypergradient(step, {"rate": 9.0}, lambda h, hyper: h.sum(), batches=[None], steps=9, state=torch.ones(1))
+    ... except NonfiniteError as error:
+    ...     print(str(error).split(".")[0])
+    training left the finite numbers within 9 steps
+    """
 
 
 @runtime_checkable
@@ -146,10 +156,19 @@ class Inner:
         """Whether the step is one that knows its model; asking a protocol takes as long as a small step."""
         return isinstance(self.step, Trainer)
 
+    @property
+    def device(self) -> torch.device:
+        """Where training takes place."""
+        return self.split.part(self.state)[0][0].device
+
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
-        given = state if self.trainer else map_state(_itself, state)  # a step of one's own may put new tensors into its dicts
-        new = self.step(given, dict(self.hyper if hyper is None else hyper), batch)
+        values = dict(self.hyper if hyper is None else hyper)
+        if self.trainer:
+            new = self.step(state, values, batch)
+        else:
+            with attention_for_a_graph():
+                new = self.step(map_state(_itself, state), values, batch)  # it may put new tensors into its dicts
         if not alike(new, state):
             raise TypeError(
                 f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from steadygrad.diagnose.checks import Dependence
 from steadygrad.hyper.forward import derivative_along
 from steadygrad.hyper.problem import Inner
-from steadygrad.solution import OnFailure, magnitude, report_failure
+from steadygrad.solution import AdjointSolution, OnFailure, Status, magnitude, report_failure
 
 UNFINISHED = 0.01
 """Part of the objective that training may still change before an implicit method says so. On networks for MNIST, hypergradients
@@ -42,6 +42,21 @@ def degenerate(name: str, gradient: Tensor | None, dependence: Dependence | None
             'is zero up to the remainder of training, and no guide. Use method="forward", or "bptt", over fewer steps.'
         )
     return None
+
+
+def unsolved(adjoints: Sequence[AdjointSolution], cut: bool) -> str | None:
+    """Words for adjoint equations that were not solved; None if they were, or `cut` short on purpose after a count."""
+    failed = [a for a in adjoints if a.status is not Status.CONVERGED and not (cut and a.status is Status.MAX_STEPS)]
+    if not failed:
+        return None
+    worst = max(failed, key=lambda adjoint: adjoint.residual)
+    where = f" for {len(failed)} of {len(adjoints)} batches" if len(adjoints) > 1 else ""
+    return (
+        f"the adjoint solve by {worst.solver} ended {worst.status.name}{where}: relative residual {magnitude(worst.residual)}, "
+        f"relative error {magnitude(worst.error_estimate)}. The implicit hypergradient cannot be relied on: near the end of a "
+        'network\'s training I - J is nearly singular, and further from it the series in J grows. method="bptt" is exact for the '
+        'steps as they were, and so is "forward", in flat memory.'
+    )
 
 
 def unfinished(remaining: float | None, loss: float) -> str | None:

@@ -15,13 +15,16 @@ from steadygrad.hyper.bar import Bar
 from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.derivative import broken_at_first
-from steadygrad.hyper.gradient import Hypergradient, Method, hypergradient, resolve_method
-from steadygrad.hyper.history import Entry, Tuning
+from steadygrad.hyper.gradient import hypergradient
+from steadygrad.hyper.history import MetaStep, Tuning
+from steadygrad.hyper.memory import allowed, check_memory
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.problem import Inner, Objective, Step, Trainer
-from steadygrad.hyper.run import Outer, Run
+from steadygrad.hyper.resolve import HyperMethod, check_left_open, resolve_method
+from steadygrad.hyper.result import Hypergradient
 from steadygrad.hyper.samples import Samples
 from steadygrad.hyper.trust import say
+from steadygrad.hyper.tuner import Outer, Tuner
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, check_on_failure
 from steadygrad.state import State, leaves_of
@@ -35,7 +38,8 @@ def tune(
     batches: Any,
     steps: int,
     meta_steps: int = 50,
-    method: Method = "auto",
+    method: HyperMethod | None = None,
+    memory: float | None = None,
     last: Samples | None = None,
     outer: Outer = lambda parameters: torch.optim.Adam(parameters, lr=0.05),
     schedule: Callable[[Optimizer], LRScheduler] | None = None,
@@ -47,23 +51,25 @@ def tune(
     seed: int | None = 0,
     progress: bool = True,
     on_failure: OnFailure = "warn",
-    callback: Callable[[Entry, Hypergradient], None] | None = None,
+    callback: Callable[[MetaStep, Hypergradient], None] | None = None,
 ) -> Tuning:
     """Lower the objective after training by gradient steps on the hyperparameters: θ ← θ − η dL(h_T(θ))/dθ.
 
-    Each meta step trains for `steps` steps, takes the `hypergradient` by `method` (with `last`, see there), and lets the `outer`
-    optimiser, made by a function of its parameters, move the free numbers behind the hyperparameters: `hyper` maps names to
-    `Log(1e-3)`, `Logit(0.9)`, `Softplus(1.0)`, `Free(0.0)` or plain values. `schedule` makes a learning-rate scheduler of it.
+    Each meta step trains for `steps` steps, takes the `hypergradient` by `method` (with `memory` and `last`, see there), and
+    lets the `outer` optimiser, made by a function of its parameters, move the free numbers behind the hyperparameters: `hyper`
+    maps names to `Log(1e-3)`, `Logit(0.9)`, `Softplus(1.0)`, `Free(0.0)` or plain values. `schedule` makes a learning-rate
+    scheduler of it.
 
     Training starts from the same network (`state`, or the model as it is) every time, or goes on from where the last meta step
-    ended with `continued=True`: cheaper, and enough for implicit methods, whose gradient depends on the end only; there take the
-    result's `last` values, since a low validation loss on the way may be that of a network not yet trained. `seed` fixes
-    torch's random draws in every meta step alike; None draws anew.
+    ended with `continued=True`. That is cheaper, and right for implicit methods, whose gradient depends on the end only; one
+    through the steps sees no further than the steps of one meta step. `seed` fixes torch's random draws in every meta step
+    alike; None draws anew.
 
-    The result has the hyperparameters with the lowest `validation` loss (the objective unless another function is given), and
-    the history. With `patience`, the tuning ends after that many meta steps without an improvement. A step whose training, loss
-    or gradient is not finite is taken back and halved, and the history says so. With `checkpoint`, a file, every meta step is
-    saved; the same call again goes on where it was killed, bit for bit. (A DataLoader is read from its start in every meta step.)
+    The result has the hyperparameters with the lowest `validation` loss (the objective unless another function is given); with
+    `continued=True` the last ones, since losses of a network that trains on do not compare them, and `best` has the lowest
+    (see `Tuning`). With `patience`, the tuning ends after that many meta steps without an improvement. A step whose training,
+    loss or gradient is not finite is taken back and halved, and the history says so. With `checkpoint`, a file, every meta step
+    is saved; the same call again goes on where it was killed, bit for bit. (A DataLoader is read from its start every time.)
 
     Cost: meta_steps × (steps of training + one hypergradient). Bengio 2000; Maclaurin et al. 2015; Liao et al. 2018.
 
@@ -84,24 +90,30 @@ def tune(
     for name, function in {"validation": validation, "callback": callback}.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be callable; got {type(function).__name__}.")
-    resolved = resolve_method(method)
+    check_memory(memory)
+    if method is None:
+        check_left_open(last, Batches.of(batches))
+    elif memory is not None:
+        raise ValueError(f"memory={memory} is for method=None, which chooses by it; {method!r} would ignore it.")
+    resolved = None if method is None else resolve_method(method)
     start = _start(step, state)
-    run = Run(
-        parametrised=Parametrised(hyper, _floating(start)),
+    like = _floating(start)
+    run = Tuner(
+        parametrised=Parametrised(hyper, like),
         start=start,
         path=None if checkpoint is None else Path(checkpoint),
         continued=continued,
         patience=patience,
-        steps=steps,
+        memory=allowed(memory, like.device),
     )
-    run.begin(
-        outer, schedule, {"method": repr(resolved), "steps": steps, "continued": continued, "last": repr(last), "seed": seed}
-    )
+    choices = {"method": repr(resolved), "memory": memory, "last": repr(last)}
+    run.begin(outer, schedule, {**choices, "steps": steps, "continued": continued, "seed": seed})
 
     def attempt() -> tuple[Hypergradient, float]:
         values = run.parametrised.values()
         found = hypergradient(
             step, values, objective, batches=batches, steps=steps, state=run.state, method=resolved, last=last,
+            memory=run.memory if resolved is None else None, ongoing=continued,
             first=run.done * steps if continued else 0, seed=seed, on_failure=on_failure, check=False,
         )  # fmt: skip
         if validation is None:

@@ -76,9 +76,7 @@ def drive(
 class _Drive:
     """One run: the present state, what is kept, and the judge."""
 
-    def __init__(
-        self, solver: Iteration, problem: Any, start: Tensor, goal: Goal, divide: bool, wanted: frozenset[int]
-    ) -> None:
+    def __init__(self, solver: Iteration, problem: Any, start: Tensor, goal: Goal, divide: bool, wanted: frozenset[int]) -> None:
         problems = start.shape[0]
         self.solver, self.problem, self.goal, self.wanted = solver, problem, goal, wanted
         self.divide = divide and problems > 1

@@ -162,5 +162,3 @@ def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
     singular = torch.linalg.svdvals(H)
     condition = float((singular[:, 0] / singular[:, -1]).max())
     return forecast.left > SAFETY * condition * forecast.decades
-
-

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.basis import Basis
 from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.method import check_count
-from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import norm, over
 
 CENTRE = 1.6

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.iteration.norms import Numbers, numbers
+from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.rows import norm, over
 
 

@@ -12,7 +12,6 @@ from steadygrad.iteration.error import extrapolated
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.solver import LinearSolver, System
 
-
 WINDOW = 6
 """Products kept for the estimate of the error: more hardly help, and each takes the memory of a state."""
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.solver import TRAIL, LinearSolver, System
 from steadygrad.method import check_number
-from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import dot, over
 
 

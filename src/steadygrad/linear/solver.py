@@ -251,9 +251,7 @@ def _error(gain: float, residual: float, length: float, eps: float) -> float:
     return relative_error(float(gain), float(residual), float(length))
 
 
-def _judged(
-    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, eps: float
-) -> Status:
+def _judged(status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, eps: float) -> Status:
     """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE

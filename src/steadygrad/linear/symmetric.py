@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.rows import dot, norm, over
 
 SYMMETRIC = 0.6

@@ -33,7 +33,7 @@ class Watch:
 
     def __init__(self, config: HyperoptConfig, problem: Problem, report: Report) -> None:
         self.config, self.problem, self.report = config, problem, report
-        self.entries: list[hyper.Entry] = []
+        self.entries: list[hyper.MetaStep] = []
         self.movement: list[float | None] = []
         self.compared: dict[str, list[Any]] = {"meta_step": [], "cosine": [], "relative": []}
         self.trajectory: dict[str, Any] = {}
@@ -46,7 +46,7 @@ class Watch:
     def start_clock(self) -> None:
         self.clock = time.perf_counter(), time.process_time()
 
-    def __call__(self, entry: hyper.Entry, found: hyper.Hypergradient) -> None:
+    def __call__(self, entry: hyper.MetaStep, found: hyper.Hypergradient) -> None:
         self.seconds.append(time.perf_counter() - self.clock[0])
         self.processor.append(time.process_time() - self.clock[1])
         self.entries.append(entry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from steadygrad.hyper.bar import Bar
 from steadygrad.hyper.checkpoint import check_readable, load, prepare, random_states, restore_random_states, save
 from steadygrad.hyper.constraints import Parametrised
-from steadygrad.hyper.gradient import Hypergradient
-from steadygrad.hyper.history import Entry, Tuning, pack, plain, unpack
+from steadygrad.hyper.history import Candidate, MetaStep, Tuning, pack, plain, unpack
 from steadygrad.hyper.problem import NonfiniteError
+from steadygrad.hyper.result import Hypergradient
 from steadygrad.solution import OnFailure, report_failure
 from steadygrad.state import State, in_order, leaves_of, map_state, structure_of
 
@@ -26,35 +26,31 @@ HALVINGS = 10
 """How often a step that leads to NaN is halved before the tuning gives up."""
 Outer = Callable[[Iterable[Tensor]], Optimizer]
 Attempt = Callable[[], tuple[Hypergradient, float]]
-Callback = Callable[[Entry, Hypergradient], None]
+Callback = Callable[[MetaStep, Hypergradient], None]
 
 
-@dataclass
-class Best:
-    loss: float
-    meta_step: int
-    hyper: dict[str, Tensor]
-    state: State
-
-
-class Run:
+class Tuner:
     """A tuning under way: what it has, what it saves, and how it takes a step or takes one back."""
 
     def __init__(
-        self, parametrised: Parametrised, start: State, path: Path | None, continued: bool, patience: int | None, steps: int
+        self, parametrised: Parametrised, start: State, path: Path | None, continued: bool, patience: int | None, memory: float
     ) -> None:
         self.parametrised = parametrised
         self.state = start
         self.path = path
         self.continued = continued
         self.patience = patience
-        self.steps = steps
+        self.memory = memory
+        """Bytes that graphs may take: the same after a resumption, when more or less may be free."""
         self.done = 0
         self.start = start
-        self.history: list[Entry] = []
+        self.history: list[MetaStep] = []
         self.tried: list[dict[str, Tensor]] = []
         """The hyperparameters of the history as tensors, where there is a file to write them to."""
-        self.best: Best | None = None
+        self.best: Candidate | None = None
+        """With the lowest validation loss so far."""
+        self.kept: Candidate | None = None
+        """Of the last meta step that was kept."""
         self.before: dict[str, Tensor] | None = None
         """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
         self.halvings = 0
@@ -102,7 +98,7 @@ class Run:
         self.parametrised.set_gradients(found.gradients)
         norm = self.parametrised.gradient_norm()
         values = self.parametrised.values()
-        entry = _entry(self.done + 1, values, found, watched, norm)
+        entry = _meta_step(self.done + 1, values, found, watched, norm)
         if not (math.isfinite(norm) and math.isfinite(watched)):
             self._reject(f"the gradient norm is {norm} and the validation loss {watched}", bar, on_failure)
             return
@@ -111,13 +107,14 @@ class Run:
             callback(entry, found)
         bar.step(entry, self.best.loss if self.best else math.nan)
 
-    def _keep(self, entry: Entry, values: dict[str, Tensor], found: Hypergradient) -> None:
+    def _keep(self, entry: MetaStep, values: dict[str, Tensor], found: Hypergradient) -> None:
         watched = entry.validation
         self.done += 1
         self.halvings = 0
         self._record(entry, values)
+        self.kept = Candidate(hyper=values, loss=watched, meta_step=self.done, state=found.state)
         if self.best is None or watched < self.best.loss:
-            self.best = Best(watched, self.done, values, found.state)
+            self.best = self.kept
         self.before = self.parametrised.snapshot()
         self.outer.step()
         if isinstance(self.schedule, ReduceLROnPlateau):
@@ -130,7 +127,7 @@ class Run:
             check_readable(self._outer_states())
         self._save()
 
-    def _record(self, entry: Entry, values: dict[str, Tensor]) -> None:
+    def _record(self, entry: MetaStep, values: dict[str, Tensor]) -> None:
         self.history.append(entry)
         if self.path is not None:
             self.tried.append({name: value.cpu() for name, value in values.items()})
@@ -143,7 +140,7 @@ class Run:
         if self.halvings > HALVINGS:
             raise NonfiniteError(f"a step of the outer optimiser was halved {HALVINGS} times and still: {reason}")
         values, nan = self.parametrised.values(), math.nan
-        self._record(Entry(self.done + 1, plain(values), nan, nan, nan, rejected=reason), values)
+        self._record(MetaStep(self.done + 1, plain(values), nan, nan, nan, rejected=reason), values)
         tried = self.parametrised.snapshot()
         self.parametrised.restore({name: torch.lerp(tried[name], good, 0.5) for name, good in self.before.items()})
         said: OnFailure = "ignore" if on_failure == "ignore" else "warn"  # it is dealt with, so nothing to raise
@@ -152,9 +149,8 @@ class Run:
         self._save()
 
     def _save(self) -> None:
-        if self.path is None or self.best is None:
+        if self.path is None or self.best is None or self.kept is None:
             return
-        best = self.best
         save(
             self.path,
             {
@@ -165,7 +161,9 @@ class Run:
                 "before": self.before,
                 **self._outer_states(),
                 "history": pack(self.history, self.tried),
-                "best": {"loss": best.loss, "meta_step": best.meta_step, "hyper": best.hyper, "state": self._leaves(best.state)},
+                "best": self._packed(self.best),
+                "kept": self._packed(replace(self.kept, state=self.state)),  # continued, its own; else nobody asks for it
+                "memory": self.memory,
                 "state": self._leaves(self.state),
                 "random": random_states(),
             },
@@ -173,6 +171,12 @@ class Run:
 
     def _outer_states(self) -> dict[str, Any]:
         return {"outer": self.outer.state_dict(), "schedule": None if self.schedule is None else self.schedule.state_dict()}
+
+    def _packed(self, candidate: Candidate) -> dict[str, Any]:
+        return {**vars(candidate), "state": self._leaves(candidate.state)}
+
+    def _unpacked(self, saved: dict[str, Any]) -> Candidate:
+        return Candidate(**{**saved, "state": self._nested(saved["state"])})
 
     def _leaves(self, state: State) -> list[Tensor]:
         """The tensors without their nesting, which may be of classes (a namedtuple) that a file without code cannot name."""
@@ -189,17 +193,21 @@ class Run:
         if self.schedule is not None:
             self.schedule.load_state_dict(saved["schedule"])
         self.history, self.tried = unpack(saved["history"])
-        self.best = Best(**{**saved["best"], "state": self._nested(saved["best"]["state"])})
+        self.best, self.kept = self._unpacked(saved["best"]), self._unpacked(saved["kept"])
+        self.memory = saved["memory"]
         self.state = self._nested(saved["state"])
         restore_random_states(saved["random"])
 
     def result(self) -> Tuning:
         assert self.best is not None
+        assert self.kept is not None
+        taken = self.kept if self.continued else self.best
         return Tuning(
-            hyper=self.best.hyper,
-            loss=self.best.loss,
-            meta_step=self.best.meta_step,
-            state=self.best.state,
+            hyper=taken.hyper,
+            loss=taken.loss,
+            meta_step=taken.meta_step,
+            state=taken.state,
+            best=self.best,
             history=self.history,
             last=self.parametrised.values(),
             stopped=self.stopped or "all meta steps done",
@@ -224,12 +232,12 @@ def _made(outer: Any, free: dict[str, Tensor]) -> Optimizer:
     return made
 
 
-def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watched: float, norm: float) -> Entry:
+def _meta_step(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watched: float, norm: float) -> MetaStep:
     noise = None
     if found.variance is not None:
         size = math.sqrt(sum(float(g.square().sum()) for g in found.gradients.values()))
         noise = math.sqrt(sum(float(v.sum()) for v in found.variance.values())) / size if size else None
-    return Entry(
+    return MetaStep(
         meta_step=meta_step,
         hyper=plain(values),
         loss=found.loss,
@@ -238,5 +246,6 @@ def _entry(meta_step: int, values: dict[str, Tensor], found: Hypergradient, watc
         residual=None if found.adjoint is None else found.adjoint.residual,
         noise=noise,
         degenerate=tuple(found.degenerate),
+        method=found.method,
         remaining=found.remaining,
     )

@@ -1,0 +1,185 @@
+"""Which way to a hypergradient, where the caller leaves that open: by what is right and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from steadygrad.gradient import BPTT, TBPTT, Implicit
+from steadygrad.hyper.estimate import Estimate
+from steadygrad.hyper.forward import Forward, forward
+from steadygrad.hyper.implicit import implicit_at
+from steadygrad.hyper.memory import Kept, readable
+from steadygrad.hyper.problem import Inner
+from steadygrad.hyper.resolve import Differentiated
+from steadygrad.hyper.rest import Rest, Travel
+from steadygrad.hyper.samples import AVERAGED, Average, Last, Samples
+from steadygrad.hyper.trust import unfinished
+from steadygrad.hyper.unrolled import Recording
+from steadygrad.linear import Auto, Neumann
+from steadygrad.solution import OnFailure, magnitude
+
+FEW = 4
+"""Numbers among the hyperparameters up to which forward mode is taken where BPTT does not fit: twice BPTT's time (a small CNN
+on digits, 90 steps: 3.3 times with six)."""
+TERMS = 50
+"""Terms of the Neumann series that stands for a training that is neither at rest nor fits. On that CNN, with 90 and 300 steps,
+full batches and small ones, 50 terms were as near to BPTT as TBPTT(50), without its memory; TBPTT was better from there on."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A hypergradient with the method that was taken and, unless it was asked for, why; `doubt` says what speaks against it."""
+
+    estimate: Estimate
+    method: Differentiated
+    reason: str = ""
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a choice rests on, besides the training itself: what the caller allows and asks for."""
+
+    memory: float
+    """Bytes that graphs may take."""
+    ongoing: bool
+    """Whether the steps go on with a training that began before: then its end is meant, as soon as there is one."""
+    last: Samples | None
+    """On which data an implicit method takes the last step; None for what is right here."""
+    on_failure: OnFailure
+
+
+def choose(inner: Inner, terms: Terms) -> Chosen:
+    """Train, and differentiate by the first of these that can be had.
+
+    1. BPTT, exact, while the graphs fit: the bytes of the first step's, measured, times the steps.
+    2. Forward mode, exact, for at most `FEW` numbers.
+    3. An implicit method, right where training has come to rest.
+    4. `_neither_fits_nor_rests`, which is not exact, and says so.
+
+    Of an ongoing training the end is meant and not the few steps at hand, so there 3 comes first. Training runs once, except
+    for 2, which starts again after the first step.
+    """
+    random = torch.get_rng_state()
+    stream = inner.batches.stream()
+    recording, batch = Recording(inner, inner.state), next(stream)
+    if not inner.trainer:
+        recording.attach()
+    with Kept() as kept:
+        recording.step(batch)
+    size = max(1, kept.bytes())
+    price = f"the graphs of {inner.steps} steps take about {readable(size * inner.steps)}, with {readable(terms.memory)} allowed"
+    fits = inner.steps == 1 or size * inner.steps <= terms.memory  # no method takes less than the graph of one step
+    if not fits and sum(value.numel() for value in inner.hyper.values()) <= FEW:
+        del recording
+        torch.set_rng_state(random)
+        return Chosen(forward(inner), Forward(), f"exact, one number after the other: {price}")
+    inner.show(1, recording.state)
+    training = _Training(inner, stream, recording, batch)
+    if not fits:
+        return _beyond_memory(training, terms, price, room=int(terms.memory // size))
+    if terms.ongoing and inner.steps > 2:
+        return _end_or_steps(training, terms, price)
+    return Chosen(training.recorded(), BPTT(), f"exact: {price}")
+
+
+class _Training:
+    """A training after its first step, which has a graph."""
+
+    def __init__(self, inner: Inner, stream: Iterator[Any], recording: Recording, batch: Any) -> None:
+        self.inner, self.stream, self.recording, self.batch = inner, stream, recording, batch
+        self.done = 1
+
+    def recorded(self) -> Estimate:
+        """The rest of the steps with their graphs, and back through all that has one."""
+        while self.done < self.inner.steps:
+            self.recording.step(next(self.stream))
+            self._count()
+        return self.recording.estimate()
+
+    def _count(self) -> None:
+        self.done += 1
+        self.inner.show(self.done, self.recording.state)
+
+    def watched(self, steps: int, record: bool) -> Rest:
+        """On until that many steps are done, with or without a graph, and how far from rest that is."""
+        travel = Travel(self.inner, steps)
+        travel.see(0, self.inner.state, self.batch)
+        if not record:
+            self.recording.forget()
+        while self.done < steps:
+            self.batch = next(self.stream)
+            travel.see(self.done, self.recording.state, self.batch)
+            (self.recording.step if record else self.recording.pass_over)(self.batch)
+            self._count()
+        return travel.rest(self.recording.state)
+
+    def unwatched(self, steps: int) -> None:
+        """On until that many steps are done, without a graph."""
+        while self.done < steps:
+            self.recording.pass_over(next(self.stream))
+            self._count()
+
+
+def _end_or_steps(training: _Training, terms: Terms, price: str) -> Chosen:
+    """Steps of an ongoing training whose graphs fit: its end, where it has come to one that can be differentiated."""
+    rest = training.watched(training.inner.steps - 1, record=True)
+    if not rest.state:
+        return Chosen(training.recorded(), BPTT(), f"exact for these steps; training has not come to rest, and {price}")
+    found = _implicit(training, Implicit(Auto()), terms)
+    if found.sound and unfinished(found.left, found.value.item()) is None:
+        return Chosen(found, Implicit(Auto()), _at_rest(rest))
+    training.recording.step(training.batch)  # at rest all steps have the same batch; the stream may be past it
+    reason = f"exact for these steps; training is nearly at rest, but its end could not be differentiated well, and {price}"
+    return Chosen(training.recording.estimate(), BPTT(), reason)
+
+
+def _beyond_memory(training: _Training, terms: Terms, price: str, room: int) -> Chosen:
+    """A training whose graphs do not fit, but for `room` steps: its end, if it comes to rest in time, else less than all."""
+    steps = training.inner.steps
+    tail = min(room, steps - 1) if room >= TERMS else 1
+    rest = training.watched(steps - tail, record=False)
+    if rest.derivative or (terms.ongoing and rest.state):
+        training.unwatched(steps - 1)
+        return Chosen(_implicit(training, Implicit(Auto()), terms), Implicit(Auto()), f"{_at_rest(rest)}, and {price}")
+    return _neither_fits_nor_rests(training, terms, price, tail)
+
+
+def _neither_fits_nor_rests(training: _Training, terms: Terms, price: str, tail: int) -> Chosen:
+    """A training that is not at rest, and whose last `tail` steps only have room for their graphs.
+
+    THE PLACE FOR CHECKPOINTED UNROLLING, which is exact here: it needs the start (`training.inner`), `terms.memory`, and the
+    random state at the start. Until it is there: the last steps, or a Neumann series where they are too few.
+    """
+    steps = training.inner.steps
+    reason = f"not exact: training has not come to rest, and {price}"
+    if tail >= TERMS:
+        method = TBPTT(steps=tail)
+        return Chosen(training.recorded(), method, reason, _DOUBT.format(what=f"the last {tail} of {steps} steps", price=price))
+    method = Implicit(Neumann(steps=TERMS))
+    what = f"{TERMS} terms of a Neumann series at the end of {steps} steps"
+    return Chosen(_implicit(training, method, terms), method, reason, _DOUBT.format(what=what, price=price))
+
+
+_DOUBT = (
+    "training has not come to rest, and {price}: the hypergradient rests on {what} and is not exact. Allow more memory=, take "
+    'fewer steps, or method="forward", which is exact in flat memory, at about a training a number; check=True says how far off '
+    "it is."
+)
+
+
+def _at_rest(rest: Rest) -> str:
+    return f"training has come to rest, {magnitude(rest.left)} of the state left to go"
+
+
+def _implicit(training: _Training, method: Implicit, terms: Terms) -> Estimate:
+    """By the step that comes next, which is the last."""
+    inner, source = training.inner, training.inner.batches
+    count = 1 if callable(source.source) else source.distinct or AVERAGED  # a function may have no batches past the end
+    by_default = Last() if isinstance(method.solver, Auto) or count == 1 else Average(min(count, AVERAGED))
+    samples = terms.last or by_default
+    return implicit_at(inner, training.recording.detached(), training.stream, method, samples, terms.on_failure)
