@@ -13,6 +13,7 @@ LAYERS = [
     {"method", "solution", "state"},
     {"watch", "update", "measure"},
     {"jacobian", "fixedpoint"},
+    {"compiled"},
     {"linear"},
     {"gradient", "roots"},
     {"api", "diagnose", "penalty"},
