@@ -1,8 +1,8 @@
 """Several steps of F, or several products with Jᵀ, as one torch.compile graph; where F cannot be compiled, eagerly.
 
 A call of a graph costs some 60 µs (guards and wrappers) whatever is in it, so single steps and single products stay eager:
-graphs hold 10 or 30 of them (`CHUNKS`). How a number of steps is divided depends on that number alone, never on what ran
-before, so that equal calls give equal bits.
+a graph holds `CHUNK` of them. How a number of steps is divided depends on that number alone, never on what ran before, so
+that equal calls give equal bits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from torch import Tensor
 
 from steadygrad.jacobian import Linear
 from steadygrad.solution import SteadyStateWarning
-from steadygrad.state import Layout, in_order
+from steadygrad.state import Layout, State
 from steadygrad.update import Update, tensors_in
 
-CHUNKS = (30, 10)
-"""Steps a graph, longest first. Over the eager loop at 32×64 (30 + 30 steps): 5 a graph 0.5, 10 0.45, 30 0.4. Building takes
-1 to 3 s for ten and 3 to 6 s for thirty, so there are two lengths, each built when first needed."""
+CHUNK = 10
+"""Steps a graph. 30 + 30 steps over the eager loop, at 32×64 and at 64×512: five a graph 0.5 and 1.0, ten 0.45 and 0.98, thirty
+0.40 and 0.90. Building takes 2 s for ten and 5 s for thirty steps of tanh(h Wᵀ + x), and three times that for a GRU."""
+
+BACKEND = "inductor"
 
 MAX_LAYOUTS = 8
 """Shapes of the state (and of args) that one update is compiled for; each costs seconds, so that F on ever new shapes is
@@ -39,9 +41,10 @@ every call (an annealed factor, a counter) is a constant to the compiler and wou
 class CompiledUpdate:
     """F with its steps in graphs: `advance` takes many, a call takes one, eagerly."""
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: Update, chunk: int = CHUNK) -> None:
         self.update = update
-        self._program = _program_of(update)
+        self.chunk = chunk
+        self._graphs = _Graphs(update)
 
     def __call__(self, flat: Tensor) -> Tensor:
         return self.update(flat)
@@ -58,18 +61,16 @@ class CompiledUpdate:
             if self.update._generator is None:
                 self.update(flat)
             before = h = flat.detach()
-            while steps:
-                chunk = _chunk(steps)
-                h, before = self._graph(h, chunk, damping) or self._eager(h, chunk, damping)
-                steps -= chunk
+            for _ in range(steps // self.chunk):
+                h, before = self._graph(h, self.chunk, damping) or self._eager(h, self.chunk, damping)
+            if rest := steps % self.chunk:
+                h, before = self._eager(h, rest, damping)
         return h, before
 
     def _graph(self, flat: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor] | None:
-        if steps == 1:
-            return None
         layout = self.update.layout
         leaves = layout.split(flat.contiguous())  # a new stride would be a new graph
-        found = self._program.run(_many_steps, self.update, (steps, damping), leaves)
+        found = self._graphs.run(_many_steps, (steps, damping), leaves)
         return None if found is None else (layout.flatten(found[0]), layout.flatten(found[1]))
 
     def _eager(self, h: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor]:
@@ -81,14 +82,15 @@ class CompiledUpdate:
 
 class CompiledJacobian:
     """J at one state with its products in graphs: `series` takes many, everything else is that of `eager`, given at the
-    same state. A graph linearises F anew: one evaluation of F more for 10 or 30 products, and nothing kept between them."""
+    same state. A graph linearises F anew: one evaluation of F more for `chunk` products, and nothing kept between them."""
 
-    def __init__(self, update: Update, h: Tensor, eager: Linear) -> None:
+    def __init__(self, update: Update, h: Tensor, eager: Linear, chunk: int = CHUNK) -> None:
         self.update = update
+        self.chunk = chunk
         self.eager = eager
         self.products = 0
         self._leaves = update.layout.split(h.detach().contiguous())
-        self._program = _program_of(update)
+        self._graphs = _Graphs(update)
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v, eagerly."""
@@ -115,18 +117,14 @@ class CompiledJacobian:
         with torch.no_grad():
             v = v.detach()
             z = torch.zeros_like(v) if start is None else start.detach()
-            while steps:
-                chunk = _chunk(steps)
-                z, v = self._graph(z, v, chunk) or self._eager(z, v, chunk)
-                steps -= chunk
-        return z, v
+            for _ in range(steps // self.chunk):
+                z, v = self._graph(z, v, self.chunk) or self._eager(z, v, self.chunk)
+            return self._eager(z, v, steps % self.chunk)
 
     def _graph(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor] | None:
-        if steps == 1:
-            return None
         layout = self.update.layout
         terms, sums = layout.split(v.contiguous()), layout.split(z.contiguous())
-        found = self._program.run(_many_products, self.update, (steps,), self._leaves, terms, sums)
+        found = self._graphs.run(_many_products, (steps,), self._leaves, terms, sums)
         if found is None:
             return None
         self.products += steps
@@ -137,11 +135,6 @@ class CompiledJacobian:
             v = self.vjp(v)
             z = z + v
         return z, v
-
-
-def _chunk(steps: int) -> int:
-    """The longest chunk that fits, or a single eager step."""
-    return next((chunk for chunk in CHUNKS if chunk <= steps), 1)
 
 
 def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
@@ -157,7 +150,7 @@ def _many_steps(
     steps, damping = sizes
     before = leaves
     for _ in range(steps):
-        image = in_order(layout.template, function(layout.nest(leaves), *args))
+        image = _in_order(layout.template, function(layout.nest(leaves), *args))
         before, leaves = leaves, [_damped(new, old, damping) for new, old in zip(image, leaves, strict=True)]
     return leaves, before
 
@@ -166,14 +159,23 @@ def _many_products(
     function: Any, args: Any, layout: Layout, sizes: tuple[int], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     def image(*leaves: Tensor) -> tuple[Tensor, ...]:
-        return tuple(in_order(layout.template, function(layout.nest(leaves), *args)))
+        return tuple(_in_order(layout.template, function(layout.nest(leaves), *args)))
 
-    _, pull = torch.func.vjp(image, *leaves)
+    pull: Callable[..., Any] = torch.func.vjp(image, *leaves)[1]
     (steps,) = sizes
     for _ in range(steps):
         terms = list(pull(tuple(terms)))
         sums = [z + v for z, v in zip(sums, terms, strict=True)]
     return sums, terms
+
+
+def _in_order(template: State, state: State) -> list[Tensor]:
+    """`state.in_order` in words that torch can trace (a cast of a range it cannot)."""
+    if template is None:
+        return [state]
+    if isinstance(template, dict):
+        return [leaf for key in template for leaf in _in_order(template[key], state[key])]
+    return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]
 
 
 class _Graph:
@@ -193,49 +195,73 @@ class _Graph:
 
     def _build(self, module: Any, inputs: list[Any]) -> Callable[..., Any]:
         self.builds += 1
-        return torch._dynamo.lookup_backend("inductor")(module, inputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
+            return torch._dynamo.lookup_backend(BACKEND)(module, inputs)
 
 
 class _Program:
-    """The graphs of all updates with the same code, and why there are none, if so."""
+    """The graphs of all updates with the same code, and what was said about them."""
 
     def __init__(self) -> None:
-        self._graphs: dict[Hashable, _Graph] = {}
-        self._layouts: set[Hashable] = set()
-        self._eager = False
-        self._told: set[str] = set()
+        self.graphs: dict[Hashable, _Graph] = {}
+        self.layouts: set[Hashable] = set()
+        self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
+        self.told: set[str] = set()
 
-    def run(self, body: Callable[..., Any], update: Update, sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
+    def graph(self, body: Callable[..., Any], sizes: Hashable, shapes: Hashable) -> _Graph | None:
+        """The graph for these shapes, made if need be; None when there are too many shapes."""
+        if shapes not in self.layouts and len(self.layouts) == MAX_LAYOUTS:
+            return None
+        self.layouts.add(shapes)
+        key = (body, sizes, shapes)
+        if key not in self.graphs:
+            self.graphs[key] = _Graph(body)
+        return self.graphs[key]
+
+
+class _Graphs:
+    """The graphs of one update, which it shares with all updates of the same code."""
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
+        self._program = _programs.setdefault(_code_behind(update.function), _Program())
+        layout = update.layout
+        given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
+        self._shapes = (layout.shapes, layout.dtype, layout.device, *given)
+
+    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
         """What the body returns, from a graph; None where there can be none, with a warning the first time."""
-        if self._eager:
+        update, program = self._update, self._program
+        if body in program.eager:
             return None
         if update._generator is not None and update._generator.random:
-            return self._tell(update, "it draws random numbers, which must be the same in every step of a solve", _RANDOM)
-        layout = update.layout
-        shapes = (layout.shapes, layout.dtype, layout.device, *((arg.shape, arg.dtype) for arg in tensors_in(update.args)))
-        if shapes not in self._layouts and len(self._layouts) == MAX_LAYOUTS:
-            return self._tell(update, f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
-        self._layouts.add(shapes)
-        key = (body, sizes, shapes)
-        graph = self._graphs.get(key) or self._graphs.setdefault(key, _Graph(body))
+            return self._tell("it draws random numbers, which must be the same in every step of a solve", _RANDOM)
+        graph = program.graph(body, sizes, self._shapes)
+        if graph is None:
+            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        hooks = torch._C._autograd._saved_tensors_hooks_is_enabled()
         try:
-            found = graph.call(update.function, update.args, layout, sizes, *inputs)
+            found = graph.call(update.function, update.args, update.layout, sizes, *inputs)
         except _compiler_errors() as error:
             # If F itself is at fault, the eager steps that follow raise its own error.
-            self._eager = True
-            return self._tell(update, f"{type(error).__name__}: {_first_line(error)}", _UNTRACED)
+            program.eager.add(body)
+            if hooks:  # a failure inside torch.func.vjp can leave them disabled for everybody
+                torch._C._autograd._saved_tensors_hooks_enable()
+            return self._tell(_reason(error), _UNTRACED)
         if graph.builds > MAX_BUILDS:
-            self._eager = True
-            self._tell(update, f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
+            program.eager.add(body)
+            self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
         return found
 
-    def _tell(self, update: Update, why: str, advice: str) -> None:
-        if advice not in self._told:
-            self._told.add(advice)
-            name = getattr(update.function, "__qualname__", type(update.function).__name__)
-            warnings.warn(
-                f"the steps of {name} run eagerly in spite of compile=True: {why}. {advice}", SteadyStateWarning, stacklevel=2
-            )
+    def _tell(self, why: str, advice: str) -> None:
+        if advice in self._program.told:
+            return
+        self._program.told.add(advice)
+        function = self._update.function
+        name = getattr(function, "__qualname__", type(function).__name__)
+        message = f"the steps of {name} run eagerly in spite of compile=True: {why}. {advice}"
+        warnings.warn(message, SteadyStateWarning, stacklevel=2)
 
 
 _UNTRACED = (
@@ -247,8 +273,11 @@ _SHAPES = "Further shapes stay eager: pad to a few sizes, or leave compile=False
 _REBUILT = "Does F use a Python number that changes from call to call? Make it a tensor."
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+def _reason(error: BaseException) -> str:
+    """The kind of error and the first two lines of torch's long message: what it met, and its explanation."""
+    error = getattr(error, "inner_exception", error)
+    lines = [line.strip(" .") for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:2]])[:300]
 
 
 @functools.cache
@@ -266,10 +295,6 @@ _DEPTH = 3
 
 _programs: dict[Hashable, _Program] = {}
 _structures: weakref.WeakKeyDictionary[torch.nn.Module, Hashable] = weakref.WeakKeyDictionary()
-
-
-def _program_of(update: Update) -> _Program:
-    return _programs.setdefault(_code_behind(update.function), _Program())
 
 
 def _code_behind(held: Any, depth: int = _DEPTH) -> Hashable:
