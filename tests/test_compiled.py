@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import SteadyStateWarning, compiled
+from steadygrad import SteadyStateWarning, program
 from steadygrad.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout, leaves_of
@@ -23,13 +23,13 @@ STEPS = 5  # two graphs and an eager step
 @pytest.fixture
 def traced(monkeypatch):
     """Graphs that are traced and guarded as ever, but run by torch's own operations: for what does not concern inductor."""
-    monkeypatch.setattr(compiled, "BACKEND", "eager")
+    monkeypatch.setattr(program, "BACKEND", "eager")
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
     """No test finds the graphs of another."""
-    compiled._programs.clear()
+    program._programs.clear()
 
 
 def updates(F, h0, *args, batch_dims=0):
@@ -59,7 +59,7 @@ def advance(F, h0, *args, steps=STEPS, damping=0.0):
 
 
 def builds():
-    return [graph.builds for program in compiled._programs.values() for graph in program.graphs.values()]
+    return [graph.builds for each in program._programs.values() for graph in each.graphs.values()]
 
 
 def closure(dtype):
@@ -105,7 +105,7 @@ CASES = [
 
 @pytest.mark.parametrize("problem, dtype, rtol, backend", CASES)
 def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, backend, monkeypatch):
-    monkeypatch.setattr(compiled, "BACKEND", backend)
+    monkeypatch.setattr(program, "BACKEND", backend)
     F, h0, args, batch_dims = problem(dtype)
     update, flat = updates(F, h0, *args, batch_dims=batch_dims)
     damping = 0.25 if problem is closure else 0.0
@@ -233,11 +233,11 @@ def test_a_number_that_changes_with_every_call_ends_the_building():
     found = []
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        for i in range(compiled.MAX_BUILDS + 4):
+        for i in range(program.MAX_BUILDS + 4):
             found.append(advance(lambda h, i=i: h / (2 + i), h0, steps=2))
     assert torch.allclose(torch.stack(found)[:, 0, 0], torch.tensor([(2.0 + i) ** -2 for i in range(len(found))]))
     assert ["Make it a tensor" in str(warning.message) for warning in seen] == [True]
-    assert builds() == [compiled.MAX_BUILDS + 1]
+    assert builds() == [program.MAX_BUILDS + 1]
 
 
 @pytest.mark.usefixtures("traced")
@@ -245,13 +245,13 @@ def test_ever_new_shapes_stay_eager_after_some():
     def halved(h):
         return 0.5 * h
 
-    for rows in range(1, compiled.MAX_LAYOUTS + 1):
+    for rows in range(1, program.MAX_LAYOUTS + 1):
         advance(halved, torch.ones(rows, 3))
     with pytest.warns(SteadyStateWarning, match="different shapes"):
         advance(halved, torch.ones(50, 3))
     advance(halved, torch.ones(51, 3))
     advance(halved, torch.ones(1, 3))  # known ones still have their graphs
-    assert builds() == [1] * compiled.MAX_LAYOUTS
+    assert builds() == [1] * program.MAX_LAYOUTS
 
 
 def test_without_a_compiler_for_c_the_steps_are_eager():

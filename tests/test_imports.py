@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 LAYERS = [
     {"method", "solution", "state"},
     {"watch", "update", "measure"},
-    {"jacobian", "fixedpoint"},
+    {"jacobian", "fixedpoint", "program"},
     {"compiled"},
     {"linear"},
     {"gradient", "roots"},
