@@ -1,5 +1,6 @@
 """batch_dims: every problem has its own residual, coefficients and stop."""
 
+import itertools
 import math
 
 import pytest
@@ -72,8 +73,8 @@ def test_finished_problems_are_dropped_with_args_and_frozen_without(forward):
     assert sizes[0] == 4
     assert min(sizes) < 3
     assert sizes[-2:] == [4, 4]  # a look at all of them at the end, and the linearisation
-    steps = [size for size, after in zip(sizes, sizes[1:], strict=False) if size == after]
-    assert steps == sorted(steps[:-1], reverse=True) + [4]  # but for the comparisons before problems are left out
+    steps = [size for size, after in itertools.pairwise(sizes) if size == after]
+    assert steps == [*sorted(steps[:-1], reverse=True), 4]  # but for the comparisons before problems are left out
     sizes.clear()
     sg.steady_state(lambda h: update(h, gain, x), h0, forward=forward, batch_dims=1)
     assert set(sizes) == {4}

@@ -75,8 +75,13 @@ def steady_state(
     where its shapes differ the start is cold. `iterates` names steps whose states are wanted too, with a gradient as if they
     were steady: `solution.iterates[step]`, for a loss on the way; steps after the end are left out.
 
-    `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn"
-    or "ignore". NaN from the very first call of F is an error in all but the last.
+    `compile=True` runs several steps, and several products of the Neumann series, as one torch.compile graph each: worth it
+    for small states and many solves, since the first of them waits for the compiler. Where F cannot be traced it says so and
+    runs as it is.
+
+    `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn",
+    "ignore", or "fallback": warn, and give the problems whose adjoint failed the best truncated Neumann series. NaN from the
+    very first call of F is an error in all but "ignore".
 
     >>> import torch, steadygrad as sg
     >>> W = 0.1 * torch.eye(3); x = torch.ones(2, 3, requires_grad=True)
@@ -86,7 +91,7 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_what_is_not_there_yet(compile, group)
+    _refuse_what_is_not_there_yet(group)
     _refuse_transforms()
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
@@ -108,6 +113,7 @@ def steady_state(
         derivatives=derivatives,
         adjoint=None if warm is None else warm.record.z,
         iterates=frozenset(iterates),
+        compile=compile,
     )
     with without_autocast(layout.device):
         solved = method.solve(problem)
@@ -151,10 +157,9 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     return SHORTHANDS[gradient]
 
 
-def _refuse_what_is_not_there_yet(compile: bool, group: Any) -> None:
-    for name, is_asked in {f"compile={compile!r}": compile is not False, "group=...": group is not None}.items():
-        if is_asked:
-            raise ValueError(f"{name} is not available in this version of steadygrad; leave it at its default.")
+def _refuse_what_is_not_there_yet(group: Any) -> None:
+    if group is not None:
+        raise ValueError("group=... is not available in this version of steadygrad; leave it at its default.")
 
 
 def _refuse_transforms() -> None:

@@ -69,6 +69,10 @@ class Jacobian:
         """The dtype in which F computes."""
         return self.update.precision
 
+    def spend(self, products: int) -> None:
+        """Count products that were taken elsewhere."""
+        self._spent[0] += products
+
     def moved(self) -> Tensor:
         """F(h) − h, where F was linearised."""
         return self.layout.flatten([output.detach() for output in self.outputs]) - self.h

@@ -58,6 +58,7 @@ class Equilibrium(nn.Module):
         batch_dims: int = 0,
         derivatives: int = 1,
         on_failure: OnFailure = "warn",
+        compile: bool = False,
         diagnose_every: int = 0,
         state_first: bool | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class Equilibrium(nn.Module):
         self.batch_dims = batch_dims
         self.derivatives = derivatives
         self.on_failure: OnFailure = on_failure
+        self.compile_steps = compile
         self.state_first = bool(state_first)
         self.solution = None
         self._differentiable = False
@@ -116,6 +118,7 @@ class Equilibrium(nn.Module):
             batch_dims=self.batch_dims,
             derivatives=self.derivatives,
             on_failure=self.on_failure,
+            compile=self.compile_steps,
             warm=self.solution if warm else None,
         )
         if not self._repeats():

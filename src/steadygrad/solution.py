@@ -22,7 +22,6 @@ from steadygrad.failure import (  # names that others import from here
 __all__ = [
     "AdjointRecord",
     "AdjointSolution",
-    "Errors",
     "OnFailure",
     "Problems",
     "Solution",

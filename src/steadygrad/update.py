@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -47,6 +47,20 @@ class Update:
     def divisible(self) -> bool:
         """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
         return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
+
+    @property
+    def called(self) -> bool:
+        """Whether F has been called, so that what it returns is known to be a state."""
+        return self._called
+
+    @property
+    def draws(self) -> bool:
+        """Whether F was seen to draw random numbers."""
+        return self._randomness.draws
+
+    def under_its_autocast(self) -> AbstractContextManager[Any]:
+        """A context with the autocast of the place where the solve began."""
+        return nullcontext() if self._autocast.is_on else self._autocast.again()
 
     @property
     def precision(self) -> torch.dtype:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.autocast import without_autocast
+from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import TRUSTED
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian, transposed
@@ -69,6 +70,8 @@ class Adjoint:
     on_failure: OnFailure
     name: str
     start: Start = Start()
+    compile: bool = False
+    """Whether several products are run as one graph."""
     batch: tuple[int, ...] = field(default=(), init=False)
     rows: list[int] | None = field(default=None, init=False)
     moved: bool = field(default=False, init=False)
@@ -89,7 +92,7 @@ class Adjoint:
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
-            operator = transposed(jacobian) if transpose else jacobian
+            operator = transposed(jacobian) if transpose else CompiledJacobian(jacobian) if self.compile else jacobian
             solved = self.solver.solve(operator, b, start)
             fell_back = self._fall_back(solved)
             if fell_back:

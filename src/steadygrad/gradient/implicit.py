@@ -89,6 +89,7 @@ class Implicit(Gradient):
         adjoint = self.adjoint_at(
             Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
         )
+        adjoint.compile = problem.compile
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from steadygrad.compiled import CompiledUpdate
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import leaf_norms
@@ -29,6 +30,8 @@ class Problem:
     """An earlier adjoint to start from."""
     iterates: frozenset[int] = frozenset()
     """The steps whose states are wanted too."""
+    compile: bool = False
+    """Whether several steps, or products, are run as one graph."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def without_graph(problem: Problem) -> Ended:
     with torch.no_grad():
         start = problem.start.detach()
         divide = len(layout.batch) == 1 and bool(update.args) and not problem.iterates
-        ended = problem.forward.solve(update, start, layout.sizes, update.precision, divide, problem.iterates)
+        call = CompiledUpdate(update) if problem.compile else update
+        ended = problem.forward.solve(call, start, layout.sizes, update.precision, divide, problem.iterates)
         if ended.divided and _moves(problem, ended):
             update.couples()
             ended = problem.forward.solve(update, start, layout.sizes, update.precision, False, problem.iterates)

@@ -20,6 +20,9 @@ from steadygrad.solution import Status
 LARGE = 2**15
 """Numbers in a state from which on rows are left out once a quarter has ended; below it once half has: leaving rows out
 makes F anew, which small states hardly pay for."""
+LEAP = 10
+LONG_LEAP = 30
+"""Steps that are taken at once by a compiled problem: the lengths of its graphs."""
 SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
@@ -80,7 +83,6 @@ class _Drive:
         problems = start.shape[0]
         self.solver, self.problem, self.goal, self.wanted = solver, problem, goal, wanted
         self.divide = divide and problems > 1
-        self.leaps = getattr(problem, "leaps", False) and not wanted
         self.judge = Judge(goal, problems)
         self.state = solver.init(problem, start)
         self.step = 0
@@ -93,13 +95,15 @@ class _Drive:
         self.norms: Numbers = numpy.full(problems, math.inf)
         self.gain: Numbers = numpy.ones(problems)
         self.distance: Numbers = numpy.full(problems, math.inf)
+        self.leaping = False
+        """Whether the steps to the next look are taken at once."""
         self.anchor: tuple[int, Tensor] | None = None
         self.iterates: dict[int, Tensor] = {}
 
     def run(self) -> Ended:
         due = 0 if self.solver.progress(self.state) is not None else 1
         while True:
-            self._advance(due)
+            self._advance(min(self._leap(due), self.goal.limit))
             if self._look():
                 break
             due = self.judge.next_look(self.step, self.rows)
@@ -123,14 +127,25 @@ class _Drive:
         """Take steps until the next look."""
         solver, problem, state = self.solver, self.problem, self.state
         while self.step < due:
-            ahead = due - self.step if self.leaps else 1
-            state = solver.step(problem, state) if ahead == 1 else solver.several(problem, state, ahead)
-            self.step += ahead
+            if self.leaping:
+                state = solver.several(problem, state, due - self.step)
+                self.step = due
+            else:
+                state = solver.step(problem, state)
+                self.step += 1
             self.trail.append(state)
             if self.step in self.wanted:
                 value = solver.value(state)
                 self.iterates[self.step] = value if self.kept is None else self._merged(value, self.judge.open)
         self.state = state
+
+    def _leap(self, due: int) -> int:
+        """The next look, put off to a whole number of leaps where several steps are taken at once."""
+        self.leaping = due > self.step and not self.wanted and self.solver.leaps(self.problem, self.state)
+        if not self.leaping:
+            return due
+        leap = LONG_LEAP if self.goal.rtol is None else LEAP
+        return self.step + max(leap, (due - self.step) // leap * leap)
 
     def _look(self) -> bool:
         """Judge the present state; whether every problem has ended."""

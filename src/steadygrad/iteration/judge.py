@@ -171,7 +171,7 @@ class Judge:
         return numpy.where(excess <= 1, 1.0, numpy.where(steps > 0, steps, math.inf))
 
     def _scale(self, rows: Rows, size: Numbers) -> Numbers:
-        """What residuals are relative to. A leaf that vanishes is compared with the largest that it has been, in the last digit."""
+        """What residuals are relative to; for a leaf that vanishes, the last digit of the largest that it has been."""
         if self.goal.scale is not None:
             return self.goal.scale[rows]
         largest = numpy.fmax(self._largest[rows], size)

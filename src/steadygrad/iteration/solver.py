@@ -68,10 +68,12 @@ class Iteration(ABC):
         return state
 
     def several(self, problem: Any, state: Any, steps: int) -> Any:
-        """The state after so many steps; solvers whose problem can take several at once may do so here."""
-        for _ in range(steps):
-            state = self.step(problem, state)
-        return state
+        """The state after so many steps at once, by a compiled problem; asked for where `leaps` says so."""
+        raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
+
+    def leaps(self, problem: Any, state: Any) -> bool:
+        """Whether several steps can be taken at once."""
+        return getattr(problem, "leaps", False) and type(self).several is not Iteration.several
 
 
 def several_of(state: Any, rows: Tensor) -> Any:

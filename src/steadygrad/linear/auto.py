@@ -92,9 +92,10 @@ class Auto(LinearSolver):
         return _SOLVERS[state.solver].gain(state.at)
 
     def several(self, problem: Any, state: Phase, steps: int) -> Phase:
-        if state.solver != "series":
-            return super().several(problem, state, steps)
         return state._replace(at=Neumann().several(problem, state.at, steps))
+
+    def leaps(self, problem: Any, state: Phase) -> bool:
+        return state.solver == "series" and problem.leaps
 
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""

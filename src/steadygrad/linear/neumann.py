@@ -63,4 +63,6 @@ class Neumann(LinearSolver):
         return extrapolated([v for v, _ in state.seen], [v - image for v, image in state.seen], state.v)
 
     def several(self, problem: Any, state: Sum, steps: int) -> Sum:
-        return Sum(*problem.add_terms(state.z, state.v, steps))
+        z, v = problem.add_terms(state.z, state.v, steps)
+        moved = z - state.z  # (I − Jᵀ) takes it to what the residual has lost
+        return Sum(z, v, (*state.seen[1 - WINDOW :], (moved, moved - state.v + v)))

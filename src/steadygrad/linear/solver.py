@@ -39,6 +39,15 @@ class System:
     jacobian: Linear
     b: Tensor
 
+    @property
+    def leaps(self) -> bool:
+        """Whether several terms of the series can be had at once, by `add_terms`."""
+        return getattr(self.jacobian, "leaps", False)
+
+    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """So many times z ← z + v, v ← Jᵀv, at once."""
+        return self.jacobian.add_terms(z, v, steps)  # pyright: ignore[reportAttributeAccessIssue]
+
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
         return self.jacobian.vjp(v)
