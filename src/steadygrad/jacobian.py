@@ -50,6 +50,8 @@ class Jacobian:
         """Set by the first product: autograd sees no path from h to F(h)."""
 
     def _linearise(self, update: Update) -> list[Tensor]:
+        if not _packing_is_on():
+            return update.linearise(self.inputs, self._twice)
         try:
             with saved_tensors_hooks(self.saved.pack, Saved.unpack):
                 return update.linearise(self.inputs, self._twice)
@@ -164,6 +166,11 @@ class Jacobian:
         return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
 
 
+def _packing_is_on() -> bool:
+    """Whether something around us packs what graphs save, as activation checkpointing does."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None  # pyright: ignore[reportAttributeAccessIssue]
+
+
 class Saved:
     """The tensors that the graph of F saved, held so that they can be handed to an autograd Function and taken back.
 
@@ -198,7 +205,8 @@ class Saved:
         tensor = holder.tensor
         assert tensor is not None, "the backward pass puts the tensors back first"
         if not tensor.is_inference() and tensor._version != holder.version:
-            raise SteadyStateError(_CHANGED.format(tuple(tensor.shape), tensor._version, holder.version))
+            what = f"shape {tuple(tensor.shape)}, version {tensor._version}, expected {holder.version}"
+            raise SteadyStateError(_CHANGED.format(what))
         return tensor
 
     def take(self) -> list[Tensor]:
@@ -218,9 +226,9 @@ class Saved:
 
 
 _CHANGED = (
-    "one of the variables needed for gradient computation has been modified by an inplace operation: F, or what ran after it, "
-    "changed a tensor of shape {} that F had used before (version {}, expected {}). Replace in-place operations in F (y *= 0.5, "
-    "y.relu_(), writing into a buffer) by their out-of-place forms."
+    "one of the variables needed for gradient computation has been modified by an inplace operation: {}. F, or what ran after "
+    "it, changed a tensor that F had used before. Replace in-place operations in F (y *= 0.5, y.relu_(), writing into a buffer) "
+    "by their out-of-place forms."
 )
 
 
@@ -233,6 +241,8 @@ def drop_grad(leaf: Tensor) -> None:
 def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     """torch's error about a product with J in our words, with `no_second` for operations without a second derivative."""
     message = str(error)
+    if "modified by an inplace operation" in message:
+        return SteadyStateError(_CHANGED.format(message.split("operation: ")[-1].split(". Hint")[0]))
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
     if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
