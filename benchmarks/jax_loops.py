@@ -17,8 +17,8 @@ def to_counts(network: Network, T: int, K: int) -> Callable[[], object]:
 
     def gradient(W, x, h):
         h = lax.fori_loop(0, T, lambda _, h: _F(W, x, h), h)
-        image, pull = jax.vjp(lambda h: _F(W, x, h), h)
-        b = 2 * image
+        _, pull = jax.vjp(lambda h: _F(W, x, h), h)
+        b = 2 * h
 
         def term(_, pair):
             z, v = pair
@@ -43,8 +43,8 @@ def to_tolerance(network: Network, rtol: float) -> Callable[[], object]:
             return (jnp.linalg.norm(new - h) > rtol * jnp.linalg.norm(new)) & (steps < LIMIT)
 
         _, h, _ = lax.while_loop(moves, lambda c: (c[1], _F(W, x, c[1]), c[2] + 1), (h, _F(W, x, h), 1))
-        image, pull = jax.vjp(lambda h: _F(W, x, h), h)
-        b = 2 * image
+        _, pull = jax.vjp(lambda h: _F(W, x, h), h)
+        b = 2 * h
         goal = rtol * jnp.linalg.norm(b)
 
         def term(carry):
