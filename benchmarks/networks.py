@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import steadygrad as sg
 from benchmarks.families import Adjoint
+from steadygrad.experiments.citation import PublishedGRU, neighbours
 from steadygrad.experiments.citation import data as citation_data
 from steadygrad.experiments.citation.experiment import build
 from steadygrad.experiments.citation.presets import CORRECTED as CITATION
@@ -72,6 +73,13 @@ def hopfield(gradient: object, passes: int, small: bool = False) -> Training:
             return float(objective(network, h, images, config.readout))
 
     return Training(network, learn_hopfield(network, images, config.schedule, lambda _: gradient), loss)
+
+
+def published_gru(name: Any, size: int) -> tuple[PublishedGRU, Tensor]:
+    """The paper's network on a graph, untrained, on that many principal components; and the (2, edges) it passes messages on."""
+    graph = citation_data.graph(name)
+    network = PublishedGRU(neighbours(graph.edge_index, graph.nodes), citation_data.reduced(name, size), graph.classes)
+    return network, graph.edge_index
 
 
 @cache

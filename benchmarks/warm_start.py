@@ -1,17 +1,28 @@
-"""What a warm start saves in full-batch training: evaluations of F and products, cold and warm, in one run.
-
-A GRU cell to its steady state, the same 64 inputs in every step. Counts, not seconds.
-"""
+"""What a warm start saves in full-batch training: evaluations of F and products, cold and warm. Counts, not seconds."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 from torch import nn
 
 import steadygrad as sg
+from benchmarks.frame import Effort, Figures, Row, Rows, short
 
 
-def work(warm: bool, steps: int = 100) -> tuple[float, float]:
+def rows(effort: Effort) -> Rows:
+    steps = effort.pick(100, 3)
+    what = f"a GRU cell of 32 units to its steady state, the same 64 inputs in each of {steps} steps of SGD; counts a step"
+    yield Row("GRU cell", what, partial(measure, steps))
+
+
+def measure(steps: int) -> Figures:
+    cold, warm = work(False, steps), work(True, steps)
+    return {"cold": cold, "warm": warm, "ratio": short(sum(warm) / sum(cold))}
+
+
+def work(warm: bool, steps: int) -> list[float]:
     """Evaluations of F and products a training step."""
     torch.manual_seed(0)
     layer = sg.Equilibrium(nn.GRUCell(8, 32), warm_start=warm, forward=sg.Picard(max_steps=1000))
@@ -24,12 +35,4 @@ def work(warm: bool, steps: int = 100) -> tuple[float, float]:
         optimiser.step()
         evaluations += layer.solution.steps
         products += layer.solution.adjoint.products
-    return evaluations / steps, products / steps
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    cold, warm = work(False), work(True)
-    for name, (evaluations, products) in {"cold": cold, "warm": warm}.items():
-        print(f"{name}: {evaluations:5.1f} evaluations of F and {products:5.1f} products a step")
-    print(f"warm / cold: {sum(warm) / sum(cold):.2f}")
+    return [evaluations / steps, products / steps]
