@@ -30,7 +30,9 @@ SEEDS, EPOCHS = (100, 101), 40
 
 def rows(effort: Effort) -> Rows:
     for name in effort.pick(("cora", "pubmed"), ("planted",)):
-        what = f"gradient of the encoder's weights on {name} after 30 epochs of auto, against auto solved to 1e-6: cosine and length"
+        what = (
+            f"gradient of the encoder's weights on {name} after 30 epochs of auto, against auto solved to 1e-6: cosine and length"
+        )
         yield Row(f"truncation: {name}", what, partial(truncation, name, effort.pick(30, 2)))
         dropouts = (CORRECTED[name].dropout, 0.0)
         what = f"evaluations of F an epoch on {name}, seeds {SEEDS}, {EPOCHS} epochs, cold and warm, by dropout"

@@ -10,7 +10,7 @@ from benchmarks import jax_loops
 from benchmarks.default_call import FORWARD, RTOL
 from benchmarks.fixed_counts import K, T, with_counts
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
-from benchmarks.loops import LIMIT, Network, by_hand, by_hand_to, by_library, error
+from benchmarks.loops import LIMIT, TINY, Network, by_hand, by_hand_to, by_library, error
 
 GOALS = {(32, 64): {"counts": 0.5, "tolerance": 0.6}, (64, 512): {"counts": 1.0, "tolerance": 1.0}}
 """The largest ratio of the compiled call to the hand-written eager loop that is aimed at."""
@@ -26,7 +26,7 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, stop: str, goal: float) -> Figures:
-    network = Network.random(batch, size, 0.8)
+    network = Network.random(*effort.pick((batch, size), TINY), 0.8)
     runs = to_counts(network) if stop == "counts" else to_tolerance(network)
     notes: list[str] = []
     for name in [name for name in runs if "compile" in name]:

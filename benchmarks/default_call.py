@@ -8,7 +8,7 @@ from functools import partial
 import steadygrad as sg
 from benchmarks import jax_loops, torchdeq_loops
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
-from benchmarks.loops import LIMIT, Network, by_hand_to, by_library, error
+from benchmarks.loops import LIMIT, TINY, Network, by_hand_to, by_library, error
 
 RTOL = 1e-5
 FORWARD = sg.Picard(max_steps=LIMIT, rtol=RTOL)
@@ -27,7 +27,7 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, radius: float, goal: float) -> Figures:
-    network = Network.random(batch, size, radius)
+    network = Network.random(*effort.pick((batch, size), TINY), radius)
     runs: dict[str, Callable[[], object]] = {"by hand": partial(by_hand_to, network, RTOL)}
     for name, options in WAYS.items():
         runs[name] = partial(by_library, network, forward=FORWARD, **options)

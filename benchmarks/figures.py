@@ -68,7 +68,9 @@ def memory(rows: list[Record]) -> Any:
         f = row["figures"]
         for panel, axis in zip(panels, ("T", "K"), strict=True):
             peaks = [value / f["state"] for value in f[axis]["tensors"]]
-            panel.loglog(f[axis]["counts"], peaks, marker=marker, color=colour, markersize=5, label=row["row"].removeprefix("steps: "))
+            panel.loglog(
+                f[axis]["counts"], peaks, marker=marker, color=colour, markersize=5, label=row["row"].removeprefix("steps: ")
+            )
     panels[0].set_xlabel("forward steps T (K = 20)")
     panels[1].set_xlabel("products K (T = 200)")
     panels[0].set_ylabel("peak of tensors, in states")

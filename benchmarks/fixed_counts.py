@@ -10,7 +10,7 @@ import torch
 import steadygrad as sg
 from benchmarks import jax_loops, torchdeq_loops
 from benchmarks.frame import Effort, Figures, Row, Rows, race
-from benchmarks.loops import Network, by_hand, by_library, error
+from benchmarks.loops import TINY, Network, by_hand, by_library, error
 
 T = K = 30
 GOALS = {(1, 16): 1.6, (32, 64): 1.2, (64, 512): 1.05}
@@ -24,7 +24,7 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, goal: float) -> Figures:
-    network = Network.random(batch, size)
+    network = Network.random(*effort.pick((batch, size), TINY))
     runs: dict[str, Callable[[], object]] = {
         "by hand": partial(by_hand, network, T, K),
         "steadygrad": partial(with_counts, network),

@@ -35,10 +35,7 @@ class Effort:
         return tiny if self.tiny else full
 
 
-EFFORTS = {
-    effort.name: effort
-    for effort in (Effort("full", 7.0, 5, 60), Effort("quick", 0.7, 2, 10), Effort("tiny", 0.0, 1, 1))
-}
+EFFORTS = {effort.name: effort for effort in (Effort("full", 7.0, 5, 60), Effort("quick", 0.7, 2, 10), Effort("tiny", 0.0, 1, 1))}
 """full: for the record; quick: to see figures; tiny: for the tests."""
 
 
@@ -55,9 +52,7 @@ class Row:
 Rows = Iterator[Row]
 
 
-def race(
-    runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_than: float | None = None
-) -> dict[str, Figures]:
+def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_than: float | None = None) -> dict[str, Figures]:
     """Time several ways of doing the same in rounds that take turns, so that a busy machine disturbs all alike.
 
     The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's time in that

@@ -32,7 +32,10 @@ def rows(effort: Effort) -> Rows:
     makers: dict[str, Callable[[], Adjoint]] = {
         name: partial(affine, J, batch, name == "symmetric") for name, J in matrices(size).items()
     }
-    makers |= {"Cora, trained": partial(trained, "cora", effort.tiny), "Hopfield, trained": partial(trained, "hopfield", effort.tiny)}
+    makers |= {
+        "Cora, trained": partial(trained, "cora", effort.tiny),
+        "Hopfield, trained": partial(trained, "hopfield", effort.tiny),
+    }
     for cost in ("cheap", "dear"):
         for name, make in makers.items():
             what = f"one adjoint solve to 1e-5, float32, {name}" + (f", state {batch}×{size}" if "trained" not in name else "")

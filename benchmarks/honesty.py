@@ -55,6 +55,8 @@ def rows(effort: Effort) -> Rows:
 
 def stopped_early(peer: Peer, forward: Stop, adjoint: Stop) -> Figures:
     """The error of a gradient whose solver had no time, and what was said."""
+    if forward is SMALL and not peer.has_forward:
+        return {"peer": peer.name, "error": None, "said": {}, "verdict": f"{peer.name} has no forward solver"}
     network = Network.random(8, 32, RADIUS, torch.float64)
     exact = by_hand_to(network, 1e-13).gradient
     found, said = listen(peer.prepare(network, forward, adjoint))

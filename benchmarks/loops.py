@@ -14,6 +14,8 @@ from torch import Tensor
 
 import steadygrad as sg
 
+TINY = (2, 8)
+"""Rows and size of a state where it only matters that the code runs."""
 LIMIT = 2000
 """Steps of a loop to a tolerance, at most; none of the rows needs as many."""
 

@@ -52,7 +52,9 @@ SOLVERS: dict[str, dict[str, Any]] = {
 def rows(effort: Effort) -> Rows:
     batch, size = effort.pick((128, 256), (4, 8))
     for name in METHODS:
-        what = f"peak over T = {STEPS[0]}…{STEPS[-1]} (K = 20) and K = {PRODUCTS[0]}…{PRODUCTS[-1]} (T = 200), state {batch}×{size}"
+        what = (
+            f"peak over T = {STEPS[0]}…{STEPS[-1]} (K = 20) and K = {PRODUCTS[0]}…{PRODUCTS[-1]} (T = 200), state {batch}×{size}"
+        )
         yield Row(f"steps: {name}", f"{what}, ρ(W) = 0.8, float32", partial(over_steps, effort, name, batch, size))
     batch, size = effort.pick((2048, 64), (64, 8))
     for radius in (0.8, 0.95):

@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
 from benchmarks.honesty import PEERS, first_line, message
-from benchmarks.loops import Network, by_hand_to, by_library, error
+from benchmarks.loops import TINY, Network, by_hand_to, by_library, error
 from benchmarks.peers import Stop
 
 RTOL = 1e-5
@@ -22,7 +22,7 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int) -> Figures:
-    network = Network.random(batch, size, 0.8)
+    network = Network.random(*effort.pick((batch, size), TINY), 0.8)
     stop, exact = Stop(RTOL, STEPS), network.exact()
     runs: dict[str, Callable[[], object]] = {
         "by hand": lambda: by_hand_to(network, RTOL),

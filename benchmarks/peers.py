@@ -42,6 +42,8 @@ class Peer(ABC):
     package: str
     by: str
     """Its solvers, forward and backward."""
+    has_forward = True
+    """Whether it finds the steady state itself."""
 
     @property
     def installed(self) -> bool:
@@ -145,6 +147,7 @@ class TorchDEQ(TorchPeer):
 
 class TorchOpt(TorchPeer):
     name, package, by = "TorchOpt", "torchopt", "forward by hand (it has none), solve_normal_cg, its default"
+    has_forward = False
 
     def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
         from torchopt.diff.implicit import custom_root

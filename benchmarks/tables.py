@@ -9,9 +9,9 @@ from benchmarks import BENCHMARKS, store
 from benchmarks.store import Record
 
 NOT_YET = "*Not measured yet: `make bench`.*"
-FROM_DOCUMENTATION = (
-    "Not run here, from their documentation: hypertorch (not on PyPI; hypergradients by fixed-point or CG iteration with counts, no "
-    "report of the residual), banax (needs Python 3.12; JAX)."
+NOT_RUN = (
+    "Not run here, since they do not install: hypertorch (prolearner/hypertorch is not on PyPI; the package of that name is another "
+    "project) and banax (needs Python 3.12). What is said of them elsewhere is from their documentation."
 )
 
 
@@ -42,9 +42,7 @@ def machine(records: dict[str, Record]) -> str:
     failed = [key for key, record in records.items() if "error" in record]
     missing = f" Failed: {', '.join(failed)}." if failed else ""
     minutes = sum(record["seconds"] for record in done) / 60
-    return (
-        f"{'; '.join(places)}; {days[0]} to {days[-1]}, {minutes:.0f} minutes, load up to {load}. {packages}.{hasty}{missing}"
-    )
+    return f"{'; '.join(places)}; {days[0]} to {days[-1]}, {minutes:.0f} minutes, load up to {load}. {packages}.{hasty}{missing}"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -101,8 +99,7 @@ def default_call(rows: list[Record]) -> str:
         return f"{text} ({counts[0]}, {counts[1]})" if counts else text
 
     lines = [
-        [row["row"], *(cell(row, way) for way in ways), goal(row), number(max(row["figures"]["errors"].values()))]
-        for row in rows
+        [row["row"], *(cell(row, way) for way in ways), goal(row), number(max(row["figures"]["errors"].values()))] for row in rows
     ]
     return markdown(["state, ρ(W)", *ways, "aim", "largest error"], lines)
 
@@ -135,6 +132,13 @@ def hindsight(rows: list[Record]) -> str:
     return markdown(head, map(line, rows)) + notes(rows)
 
 
+def batches(rows: list[Record]) -> str:
+    """Two tables: problems that are alike, and problems of which a few are slow."""
+    unequal = [row for row in rows if row["row"].startswith("unequal")]
+    alike = [row for row in rows if row not in unequal]
+    return "\n\n".join(raced(part) for part in (alike, unequal) if part)
+
+
 def training(rows: list[Record]) -> str:
     """Two tables: trainings to a loss, and seconds a step."""
     trained = [row for row in rows if "seconds" in row["figures"]]
@@ -155,13 +159,19 @@ def memory(rows: list[Record]) -> str:
     for row in rows:
         f = row["figures"]
         if "T" in f:
-            cells = [f"×{number(f[axis]['spread'])} ({number(f[axis]['tensors'][-1] / f['state'])} states)" for axis in ("T", "K")]
+            cells = [
+                f"×{number(f[axis]['spread'])} ({number(f[axis]['tensors'][-1] / f['state'])} states)" for axis in ("T", "K")
+            ]
             lines.append([row["row"].removeprefix("steps: "), *cells, f"×{f['goal']}" if f["goal"] else "grows"])
-    text = markdown(["method", "largest over smallest peak in T (at the end)", "in K (at the end)", "aim"], lines) if lines else ""
+    text = (
+        markdown(["method", "largest over smallest peak in T (at the end)", "in K (at the end)", "aim"], lines) if lines else ""
+    )
     held = [row for row in rows if "states" in row["figures"]]
     solvers = names_of(held, "states")
     cells = [[solver, *(number(row["figures"]["states"].get(solver)) for row in held)] for solver in solvers]
-    return text + ("\n\n" + markdown(["states at the peak", *(row["row"].removeprefix("states: ") for row in held)], cells) if held else "")
+    return text + (
+        "\n\n" + markdown(["states at the peak", *(row["row"].removeprefix("states: ") for row in held)], cells) if held else ""
+    )
 
 
 def growth(rows: list[Record]) -> str:
@@ -188,13 +198,13 @@ def honesty(rows: list[Record]) -> str:
             return "–"
         f = found[peer, case]
         if "has no" in f["verdict"]:
-            return "has none"
+            return "has none"  # no forward solver of its own, or no estimate
         if case == "spectral radius" and f["estimate"] is not None:
             return f"{f['verdict']} ({number(f['estimate'])} for 0.9)"
         return f["verdict"] if f["error"] is None or f["verdict"] == "right" else f"{f['verdict']} (error {number(f['error'])})"
 
     table = markdown(["", *cases], [[peer, *(cell(peer, case) for case in cases)] for peer in peers])
-    return f"{table}\n\n{FROM_DOCUMENTATION}"
+    return f"{table}\n\n{NOT_RUN}"
 
 
 def warm_start(rows: list[Record]) -> str:
@@ -209,6 +219,7 @@ def warm_start(rows: list[Record]) -> str:
 TABLES: dict[str, Callable[[list[Record]], str]] = {
     "default_call": default_call,
     "hindsight": hindsight,
+    "batches": batches,
     "training": training,
     "memory": memory,
     "growth": growth,

@@ -33,7 +33,9 @@ RTOL = 1e-3
 def rows(effort: Effort) -> Rows:
     what = "the corrected network of the paper, trained in turns from the same weights until the loss has fallen to"
     for name, target in TARGETS.items():
-        yield Row(name, f"{what} {target:.0%} of its start: seconds of training, peak of one step", partial(to_loss, effort, name))
+        yield Row(
+            name, f"{what} {target:.0%} of its start: seconds of training, peak of one step", partial(to_loss, effort, name)
+        )
     for solver in ("fixed point", "Anderson"):
         what = f"one SGD step of a convolutional equilibrium layer (3×3, 16 channels) on 64 digits, {solver} both ways to 1e-3"
         yield Row(f"convolution, {solver}", f"{what}, each image by itself, float32", partial(convolution, effort, solver))

@@ -13,9 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from marks import fill, filled
-
 from benchmarks import figures, store, tables
+from marks import fill, filled
 
 
 def main() -> int:
