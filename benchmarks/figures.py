@@ -8,9 +8,10 @@ from typing import Any
 from benchmarks import store
 from benchmarks.store import Record
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; markers differ too, for print in grey.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK, YELLOW = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442",
+# Okabe and Ito's colours, which colour-blind readers tell apart, with grey for their yellow, which is faint on white; markers
+# differ too, for print without colours.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK, GREY = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#777777",
 )  # fmt: skip
 MARKERS = "osD^vP*X"
 AXES = {"size": "numbers a row", "rows": "rows of the state", "T": "forward steps T", "K": "products K"}
@@ -63,7 +64,7 @@ def memory(rows: list[Record]) -> Any:
     if not rows:
         return None
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    colours = (BLUE, SKY, GREEN, YELLOW, PURPLE, BLACK, ORANGE, RED)
+    colours = (BLUE, SKY, GREEN, GREY, PURPLE, BLACK, ORANGE, RED)
     for row, colour, marker in zip(rows, colours, MARKERS, strict=False):
         f = row["figures"]
         for panel, axis in zip(panels, ("T", "K"), strict=True):
@@ -117,6 +118,13 @@ def hindsight(rows: list[Record]) -> Any:
 
 
 def finish(panel: Any, legend: bool = True) -> None:
+    """A light grid, no frame, and numbers such as 1000 instead of 10³ on logarithmic axes."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for axis in (panel.xaxis, panel.yaxis):
+        if axis.get_scale() == "log" and panel.get_xscale() == panel.get_yscale():
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
     panel.grid(True, which="major", alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
     if legend:

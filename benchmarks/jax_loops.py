@@ -16,8 +16,8 @@ def to_counts(network: Network, T: int, K: int) -> Callable[[], object]:
     from jax import lax
 
     def gradient(W, x, h):
-        h = lax.fori_loop(0, T, lambda _, h: _F(W, x, h), h)
-        _, pull = jax.vjp(lambda h: _F(W, x, h), h)
+        h = lax.fori_loop(0, T, lambda _, h: _update(W, x, h), h)
+        _, pull = jax.vjp(lambda h: _update(W, x, h), h)
         b = 2 * h
 
         def term(_, pair):
@@ -26,7 +26,7 @@ def to_counts(network: Network, T: int, K: int) -> Callable[[], object]:
             return z + v, v
 
         z, _ = lax.fori_loop(0, K, term, (b, b))
-        return jax.vjp(lambda W: _F(W, x, h), W)[1](z)[0]
+        return jax.vjp(lambda W: _update(W, x, h), W)[1](z)[0]
 
     return _ready(gradient, network)
 
@@ -42,8 +42,8 @@ def to_tolerance(network: Network, rtol: float) -> Callable[[], object]:
             h, new, steps = carry
             return (jnp.linalg.norm(new - h) > rtol * jnp.linalg.norm(new)) & (steps < LIMIT)
 
-        _, h, _ = lax.while_loop(moves, lambda c: (c[1], _F(W, x, c[1]), c[2] + 1), (h, _F(W, x, h), 1))
-        _, pull = jax.vjp(lambda h: _F(W, x, h), h)
+        _, h, _ = lax.while_loop(moves, lambda c: (c[1], _update(W, x, c[1]), c[2] + 1), (h, _update(W, x, h), 1))
+        _, pull = jax.vjp(lambda h: _update(W, x, h), h)
         b = 2 * h
         goal = rtol * jnp.linalg.norm(b)
 
@@ -55,12 +55,12 @@ def to_tolerance(network: Network, rtol: float) -> Callable[[], object]:
             return (jnp.linalg.norm(carry[1]) > goal) & (carry[2] < LIMIT)
 
         z, _, _ = lax.while_loop(falls_short, term, (b, pull(b)[0], 1))
-        return jax.vjp(lambda W: _F(W, x, h), W)[1](z)[0]
+        return jax.vjp(lambda W: _update(W, x, h), W)[1](z)[0]
 
     return _ready(gradient, network)
 
 
-def _F(W, x, h):
+def _update(W, x, h):
     import jax.numpy as jnp
 
     return jnp.tanh(h @ W.T + x)

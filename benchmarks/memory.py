@@ -30,7 +30,7 @@ METHODS: dict[str, Callable[[int], Any]] = {
     "RBP": lambda K: sg.Implicit(sg.Picard(max_steps=K, rtol=0)),
     "CG-RBP": lambda K: sg.Implicit(sg.NormalCG(steps=K)),
     "LSQR": lambda K: sg.Implicit(sg.LSQR(steps=K)),
-    "GMRES(30)": lambda K: sg.Implicit(sg.GMRES(steps=K, restart=30)),
+    "GMRES(10)": lambda K: sg.Implicit(sg.GMRES(steps=K, restart=10)),
     "auto": lambda K: sg.Implicit(sg.Auto(rtol=1e-5)),
     "TBPTT": lambda K: sg.TBPTT(steps=K),
     "BPTT": lambda K: sg.BPTT(),

@@ -10,8 +10,8 @@ from benchmarks.store import Record
 
 NOT_YET = "*Not measured yet: `make bench`.*"
 NOT_RUN = (
-    "Not run here, since they do not install: hypertorch (prolearner/hypertorch is not on PyPI; the package of that name is another "
-    "project) and banax (needs Python 3.12). What is said of them elsewhere is from their documentation."
+    "Not run here, since they do not install: hypertorch (prolearner/hypertorch is not on PyPI; the package of that name "
+    "is another project) and banax (needs Python 3.12). What is said of them elsewhere is from their documentation."
 )
 
 
@@ -20,8 +20,20 @@ def parts(records: dict[str, Record]) -> dict[str, str]:
     found = {"machine": machine(records)}
     for name in BENCHMARKS:
         rows = store.of(name, records)
-        found[name] = TABLES.get(name, raced)(rows) if rows else NOT_YET
+        found[name] = TABLES.get(name, raced)(rows) + picture(name) if rows else NOT_YET
     return found
+
+
+def picture(name: str) -> str:
+    """The figure that figures.py draws of a benchmark, beside the page."""
+    return f"\n\n![{CAPTIONS[name]}](speed/{name}.svg)" if name in CAPTIONS else ""
+
+
+CAPTIONS = {
+    "hindsight": "Seconds of auto over those of the best single solver, a point a family of problems",
+    "memory": "Peak of tensors over T and over K, in states: flat for implicit methods, growing for BPTT and TBPTT",
+    "growth": "Milliseconds of one gradient over the size of the state, its rows, T and K, on logarithmic axes",
+}
 
 
 def machine(records: dict[str, Record]) -> str:
@@ -154,24 +166,22 @@ def training(rows: list[Record]) -> str:
 
 
 def memory(rows: list[Record]) -> str:
-    """Peaks over the counts, and the states held."""
-    lines = []
-    for row in rows:
-        f = row["figures"]
-        if "T" in f:
-            cells = [
-                f"×{number(f[axis]['spread'])} ({number(f[axis]['tensors'][-1] / f['state'])} states)" for axis in ("T", "K")
-            ]
-            lines.append([row["row"].removeprefix("steps: "), *cells, f"×{f['goal']}" if f["goal"] else "grows"])
-    text = (
-        markdown(["method", "largest over smallest peak in T (at the end)", "in K (at the end)", "aim"], lines) if lines else ""
-    )
+    """Two tables: peaks over the counts, and the states that each solver holds."""
+    over = [row for row in rows if "T" in row["figures"]]
     held = [row for row in rows if "states" in row["figures"]]
-    solvers = names_of(held, "states")
-    cells = [[solver, *(number(row["figures"]["states"].get(solver)) for row in held)] for solver in solvers]
-    return text + (
-        "\n\n" + markdown(["states at the peak", *(row["row"].removeprefix("states: ") for row in held)], cells) if held else ""
-    )
+    lines = []
+    for row in over:
+        f = row["figures"]
+        spreads = [f"×{number(f[axis]['spread'])}" for axis in ("T", "K")]
+        ends = [number(f[axis]["tensors"][-1] / f["state"]) for axis in ("T", "K")]
+        aim = f"×{f['goal']}" if f["goal"] else "grows"
+        lines.append([row["row"].removeprefix("steps: "), *spreads, *ends, aim])
+    head = ["method", "largest over smallest peak, T", "K", "states at the largest T", "K", "aim"]
+    states = [[solver, *(number(row["figures"]["states"].get(solver)) for row in held)] for solver in names_of(held, "states")]
+    found = [markdown(head, lines)] if lines else []
+    if held:
+        found.append(markdown(["states at the peak", *(row["row"].removeprefix("states: ") for row in held)], states))
+    return "\n\n".join(found)
 
 
 def growth(rows: list[Record]) -> str:

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import BENCHMARKS, figures, store, tables  # noqa: E402
+from benchmarks import BENCHMARKS, figures, frame, store, tables  # noqa: E402
 from benchmarks.frame import EFFORTS, Row, race  # noqa: E402
 from benchmarks.growth import exponent  # noqa: E402
 
@@ -69,12 +70,12 @@ def test_the_library_is_honest():
     assert verdicts == ["wrong, with a warning", "wrong, with a warning", "right", "right", "refused"]
 
 
-def test_implicit_peaks_are_flat_and_bptt_grows(tmp_path):
+def test_implicit_peaks_are_flat_and_bptt_grows():
     from benchmarks import memory
 
-    auto = memory.peaks("Neumann", 16, 32, (20, 80), (10, 40))
+    neumann = memory.peaks("Neumann", 16, 32, (20, 80), (10, 40))
     bptt = memory.peaks("BPTT", 16, 32, (20, 80), (10, 40))
-    assert auto["T"]["tensors"][0] == auto["T"]["tensors"][1]
+    assert neumann["T"]["tensors"][0] == neumann["T"]["tensors"][1]
     assert bptt["T"]["tensors"][1] > 3 * bptt["T"]["tensors"][0]
 
 
@@ -119,10 +120,32 @@ def test_the_page_has_a_mark_for_every_benchmark(tmp_path):
     assert page.read_text().count(tables.NOT_YET) == len(BENCHMARKS) - 1
 
 
-def test_a_race_has_ratios_to_its_first_run():
-    found = race({"one": lambda: sum(range(2000)), "ten": lambda: sum(range(20_000))}, EFFORTS["quick"])
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still but for wait(milliseconds)."""
+    now = [0.0]
+    monkeypatch.setattr(frame, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def wait(milliseconds):
+        now[0] += milliseconds / 1000
+
+    return wait
+
+
+def test_a_race_has_ratios_to_its_first_run(clock):
+    found = race({"one": lambda: clock(2), "ten": lambda: clock(20)}, EFFORTS["quick"])
     assert found["one"]["ratio"] == 1
-    assert found["ten"]["ratio"] > 1
+    assert found["ten"]["ratio"] == 10
+    assert found["ten"]["rounds"] == found["one"]["rounds"] == EFFORTS["quick"].most_rounds
+
+
+def test_who_is_far_behind_is_timed_once(clock):
+    found = race({"one": lambda: clock(2), "ten": lambda: clock(20)}, EFFORTS["quick"], drop_slower_than=3)
+    assert found["ten"] == {"ms": 20, "ratio": 10, "quartiles": [10, 10], "rounds": 1}
+
+
+def test_a_race_ends_with_its_time_but_has_its_least_rounds(clock):
+    assert race({"slow": lambda: clock(10_000)}, EFFORTS["quick"])["slow"]["rounds"] == EFFORTS["quick"].least_rounds
 
 
 def test_exponents_are_those_of_the_largest_values():
