@@ -50,12 +50,19 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """The commit of the checkout, with a plus where files differ from it; nothing outside a checkout."""
+    """The last commit that changed src, with a plus where files there differ from it; nothing outside a checkout.
+
+    Only src: results and pages change in the course of a run, and a run that was stopped must know its own rows.
+    """
     try:
-        command = ["git", "describe", "--always", "--dirty=+", "--abbrev=10"]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        commit = _git("log", "-1", "--format=%h", "--abbrev=10", "--", "src")
+        return commit + ("+" if _git("status", "--porcelain", "--", "src") else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _processor() -> str:
