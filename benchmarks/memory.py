@@ -16,7 +16,7 @@ import torch
 
 import steadygrad as sg
 from benchmarks.frame import Effort, Figures, Row, Rows, in_fresh_process, short
-from benchmarks.loops import Network
+from benchmarks.loops import Network, by_hand
 from steadygrad.measure import peak_memory
 
 STEPS = (50, 100, 200, 500, 1000)
@@ -115,7 +115,10 @@ def states(batch: int, size: int, radius: float) -> Figures:
     """How many states each solver holds; W and its gradient are 1/32 of a state each, and are counted too."""
     network = Network.random(batch, size, radius)
     one = 4 * batch * size
-    found: dict[str, float] = {"one step by hand": short(peak_memory(partial(plain, network)) / one)}
+    found: dict[str, float] = {
+        "one step by hand": short(peak_memory(partial(plain, network)) / one),
+        "Picard and Neumann by hand": short(peak_memory(partial(by_hand, network, 30, 30)) / one),
+    }
     for name, options in SOLVERS.items():
         options = {"forward": sg.Picard(max_steps=2000, rtol=1e-5), **options}
         run = partial(step, network, on_failure="ignore", **options)
