@@ -43,6 +43,8 @@ def rows(effort: Effort) -> Rows:
 
 def to_loss(effort: Effort, name: str) -> Figures:
     """Seconds and steps until the loss is reached; the ways take turns step by step."""
+    for way in WAYS:
+        training(name, way, effort.tiny).step()  # what happens once only, such as reading the data, is for nobody's account
     trainings = {way: training(name, way, effort.tiny) for way in WAYS}
     goals = {way: TARGETS[name] * one.loss() for way, one in trainings.items()}
     seconds = dict.fromkeys(WAYS, 0.0)
