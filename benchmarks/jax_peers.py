@@ -85,8 +85,11 @@ class Optimistix(JaxPeer):
         import lineax
         import optimistix
 
-        # With the defaults (20 and 20) it stagnates in float32 before 1e-5.
-        linear = lineax.GMRES(rtol=adjoint.rtol, atol=1e-30, max_steps=adjoint.steps, restart=60, stagnation_iters=60)
+        # Its steps are cycles of `restart` products. It asks each number of the residual to be small beside that number of b, which
+        # needs an absolute part where b has zeros; less than this is not reached in float32.
+        restart = min(60, adjoint.steps)
+        cycles = max(1, adjoint.steps // restart)
+        linear = lineax.GMRES(rtol=adjoint.rtol, atol=adjoint.rtol, max_steps=cycles, restart=restart)
         solution = optimistix.fixed_point(
             lambda h, W: jnp.tanh(h @ W.T + x),
             optimistix.FixedPointIteration(rtol=forward.rtol, atol=0.1 * forward.rtol),
