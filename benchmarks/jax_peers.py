@@ -85,8 +85,8 @@ class Optimistix(JaxPeer):
         import lineax
         import optimistix
 
-        # Its steps are cycles of `restart` products. It asks each number of the residual to be small beside that number of b, which
-        # needs an absolute part where b has zeros; less than this is not reached in float32.
+        # Its steps are cycles of `restart` products. It asks each number of the residual to be small beside that of b,
+        # which needs an absolute part where b has zeros; less than this is not reached in float32.
         restart = min(60, adjoint.steps)
         cycles = max(1, adjoint.steps // restart)
         linear = lineax.GMRES(rtol=adjoint.rtol, atol=adjoint.rtol, max_steps=cycles, restart=restart)
