@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH_VENV := .venv-bench
 
 .PHONY: demo test test-all check bench clean
 .DEFAULT_GOAL := help
@@ -30,10 +31,15 @@ check: $(VENV)/.ready  ## Lint, types, import directions
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
-bench: $(VENV)/.ready  ## Measure overheads, what warm starts save, and message passing
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/warm.py
-	$(BIN)/python benchmarks/message_passing.py
+# An environment of its own: the peers would bring their dependencies into the tests.
+$(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[experiments]' -r benchmarks/requirements.txt
+	touch $@
+
+bench: $(BENCH_VENV)/.ready  ## Measure seconds, memory and honesty beside the peers (15 minutes; ARGS="--quick", ARGS="--only NAME")
+	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH_VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -21,6 +21,11 @@ def fill(parts: dict[str, str], page: Path | None) -> None:
     if page is None:
         print("\n\n".join(f"<!-- numbers: {name} -->\n{text}\n<!-- end -->" for name, text in parts.items()))
         return
+    page.write_text(filled(page, parts))
+
+
+def filled(page: Path, parts: dict[str, str]) -> str:
+    """The text of the page with every part between its marks."""
     text = page.read_text()
     marks = re.findall(r"<!-- numbers: (.+?) -->(?=\n(?:(?!<!-- numbers:)[\s\S])*?<!-- end -->)", text)
     if sorted(marks) != sorted(parts):
@@ -29,7 +34,7 @@ def fill(parts: dict[str, str], page: Path | None) -> None:
         text = re.sub(
             rf"(<!-- numbers: {name} -->\n).*?(<!-- end -->)", lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S
         )
-    page.write_text(text)
+    return text
 
 
 def arguments() -> tuple[Path, Path | None]:

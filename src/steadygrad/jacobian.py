@@ -15,6 +15,10 @@ from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 
 
+class NoSecondDerivative(SteadyStateError):
+    """F has an operation that cannot be differentiated twice, as products with J need."""
+
+
 class Linear(Protocol):
     """What an adjoint solver needs of J: products with it and its transpose on matrices with a row a problem."""
 
@@ -108,7 +112,7 @@ class Jacobian:
         self._spent[0] += 1
         try:
             return self._jvp(v)
-        except SteadyStateError:
+        except NoSecondDerivative:
             if self._twice:
                 raise
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
@@ -124,7 +128,7 @@ class Jacobian:
         if through:
             grads = self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through])
             if all(grad is None for grad in grads):
-                raise SteadyStateError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
+                raise NoSecondDerivative(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
         full: list[Tensor | None] = [None] * len(self.outputs)
         for i, grad in zip(self._through, grads, strict=True):
             full[i] = grad
@@ -246,7 +250,7 @@ def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
     if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
-        return SteadyStateError(no_second.format(message.splitlines()[0]))
+        return NoSecondDerivative(no_second.format(message.splitlines()[0]))
     return error
 
 

@@ -1,0 +1,111 @@
+"""What every benchmark is made of: rows, the race that times several ways side by side, and the effort that is put in."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+Figures = dict[str, Any]
+"""What a row found: names with numbers, words, lists or further names, as JSON has them."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much time is put into a row."""
+
+    name: str
+    seconds: float
+    """of one race, warm-up included; the least rounds are taken in any case"""
+    least_rounds: int
+    most_rounds: int
+
+    @property
+    def tiny(self) -> bool:
+        """Whether this is only to see that the code runs: rows then take small sizes."""
+        return self.name == "tiny"
+
+    def pick(self, full: Any, tiny: Any) -> Any:
+        """A size or count of a row: `full`, unless the effort is tiny."""
+        return tiny if self.tiny else full
+
+
+EFFORTS = {effort.name: effort for effort in (Effort("full", 7.0, 5, 60), Effort("quick", 0.7, 2, 10), Effort("tiny", 0.0, 1, 1))}
+"""full: for the record; quick: to see figures; tiny: for the tests."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a benchmark, measured when it is run."""
+
+    name: str
+    what: str
+    """What was measured, in a sentence: sizes, dtype, tolerances."""
+    run: Callable[[], Figures]
+
+
+Rows = Iterator[Row]
+
+
+def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_than: float | None = None) -> dict[str, Figures]:
+    """Time several ways of doing the same in rounds that take turns, so that a busy machine disturbs all alike.
+
+    The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's time in that
+    round, with its quartiles. Each round starts with another run. One round more is taken to warm up; with
+    `drop_slower_than`, who took that many times the fastest there is not run again, and that one time is what is known.
+    """
+    names = list(runs)
+    reference = names[0]
+    first = {name: _milliseconds(runs[name]) for name in names}
+    limit = float("inf") if drop_slower_than is None else drop_slower_than * min(first.values())
+    staying = [name for name in names if first[name] <= limit or name == reference]
+    taken: dict[str, list[float]] = {name: [] for name in staying}
+    gc.collect()
+    gc.freeze()  # what was there before is not looked through again in the middle of a measurement
+    started = time.perf_counter()
+    for number in range(effort.most_rounds):
+        if number >= effort.least_rounds and time.perf_counter() - started > effort.seconds:
+            break
+        turn = number % len(staying)
+        for name in staying[turn:] + staying[:turn]:
+            taken[name].append(_milliseconds(runs[name]))
+    gc.unfreeze()
+    return {name: _summary(taken.get(name) or [first[name]], taken[reference]) for name in names}
+
+
+def _milliseconds(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return 1000 * (time.perf_counter() - started)
+
+
+def _summary(times: list[float], reference: list[float]) -> Figures:
+    """Median in milliseconds and ratio to the reference, round by round; a run that was dropped has one time only."""
+    if len(times) == len(reference):
+        ratios = [time / other for time, other in zip(times, reference, strict=True)]
+    else:
+        ratios = [times[0] / statistics.median(reference)]
+    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
+    return {
+        "ms": short(statistics.median(times)),
+        "ratio": short(statistics.median(ratios)),
+        "quartiles": [short(low), short(high)],
+        "rounds": len(times),
+    }
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of function(*arguments), run in a process of its own that has done nothing else before."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def short(value: float) -> float:
+    """Four significant digits: more is noise."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,156 @@
+"""The benchmarks run in a tiny setting, leave complete records, and the page is made from those. Nothing here is timed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import BENCHMARKS, figures, frame, store, tables  # noqa: E402
+from benchmarks.frame import EFFORTS, Row, race  # noqa: E402
+from benchmarks.growth import exponent  # noqa: E402
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+TINY = EFFORTS["tiny"]
+IN_SECONDS = ["fixed_counts", "default_call", "batches", "compiled", "denormals", "peer_seconds", "growth", "warm_start"]
+
+
+def measured(name, rows=None):
+    """Records of a benchmark's rows, run here with the tiny effort."""
+    module = __import__(f"benchmarks.{name}", fromlist=["rows"])
+    found = [row for row in module.rows(TINY) if rows is None or row.name in rows]
+    assert found
+    return {
+        f"{name}/{row.name}": {
+            "benchmark": name,
+            "row": row.name,
+            "what": row.what,
+            "effort": "tiny",
+            "seconds": 0.0,
+            "when": "2026-01-01T00:00:00",
+            "machine": {"processor": "p", "cores": 2, "threads": 1, "load": 0.0},
+            "versions": {"steadygrad": "0"},
+            "figures": json.loads(json.dumps(row.run())),
+        }
+        for row in found
+    }
+
+
+@pytest.mark.parametrize("name", IN_SECONDS)
+def test_rows_run_and_have_a_table(name):
+    records = measured(name)
+    part = tables.parts(records)[name]
+    for record in records.values():
+        assert record["row"] in part
+
+
+def test_auto_is_held_against_every_solver():
+    rows = ["cheap: random, ρ = 0.8", "cheap: 1.5 × orthogonal", "dear: symmetric"]
+    records = measured("hindsight", rows)
+    outcomes = records["hindsight/cheap: random, ρ = 0.8"]["figures"]["outcomes"]
+    assert all(found["succeeds"] and found["error"] < 1e-3 for found in outcomes.values())
+    rotation = records["hindsight/cheap: 1.5 × orthogonal"]["figures"]
+    assert rotation["outcomes"]["Auto"]["succeeds"]
+    assert not rotation["outcomes"]["Neumann"]["succeeds"]
+    assert "CG" in records["hindsight/dear: symmetric"]["figures"]["outcomes"]
+    assert all(row in tables.parts(records)["hindsight"] for row in rows)
+
+
+def test_the_library_is_honest():
+    names = ["adjoint stopped early", "forward stopped early", "second derivative", "spectral radius"]
+    rows = [f"{name}: steadygrad" for name in names] + ["second derivative: steadygrad, not told derivatives=2"]
+    found = {record["row"]: record["figures"] for record in measured("honesty", rows).values()}
+    verdicts = [found[row]["verdict"] for row in rows]
+    assert verdicts == ["wrong, with a warning", "wrong, with a warning", "right", "right", "refused"]
+
+
+def test_implicit_peaks_are_flat_and_bptt_grows():
+    from benchmarks import memory
+
+    neumann = memory.peaks("Neumann", 16, 32, (20, 80), (10, 40))
+    bptt = memory.peaks("BPTT", 16, 32, (20, 80), (10, 40))
+    assert neumann["T"]["tensors"][0] == neumann["T"]["tensors"][1]
+    assert bptt["T"]["tensors"][1] > 3 * bptt["T"]["tensors"][0]
+
+
+def test_a_convolution_step_runs():
+    records = measured("training", ["convolution, fixed point"])
+    losses = records["training/convolution, fixed point"]["figures"]["loss_of_first_steps"]
+    assert len({round(loss, 3) for loss in losses.values()}) == 1
+
+
+def test_a_run_stores_rows_and_goes_on_where_it_was(tmp_path):
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--only", "warm_start", "--out", str(out)]
+    first = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    (record,) = store.read(out).values()
+    assert {"what", "figures", "machine", "versions", "when", "seconds", "effort"} <= record.keys()
+    again = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert "is there" not in first.stdout
+    assert "is there" in again.stdout
+
+
+def test_a_row_that_fails_leaves_its_error(tmp_path, capsys):
+    from benchmarks.__main__ import record_of
+
+    record = record_of("growth", Row("broken", "what", lambda: 1 / 0), "tiny", 1)  # pyright: ignore[reportArgumentType]
+    assert record["error"] == "ZeroDivisionError: division by zero"
+    assert "figures" not in record
+    store.put(record, tmp_path / "results.json")
+    assert not store.is_done(store.read(tmp_path / "results.json")["growth/broken"], "tiny", record["versions"]["steadygrad"])
+
+
+def test_the_page_has_a_mark_for_every_benchmark(tmp_path):
+    page = tmp_path / "speed.md"
+    page.write_text((ROOT / "docs/speed.md").read_text())
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps(measured("growth")))
+    tool = [sys.executable, str(ROOT / "tools/speed_numbers.py"), str(results), str(page)]
+    run = {"env": ENVIRONMENT, "capture_output": True, "text": True}
+    assert subprocess.run([*tool, "--check"], **run).returncode == 1
+    subprocess.run(tool, check=True, **run)
+    assert subprocess.run([*tool, "--check"], **run).returncode == 0
+    assert (tmp_path / "speed/growth.svg").exists()
+    assert page.read_text().count(tables.NOT_YET) == len(BENCHMARKS) - 1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still but for wait(milliseconds)."""
+    now = [0.0]
+    monkeypatch.setattr(frame, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def wait(milliseconds):
+        now[0] += milliseconds / 1000
+
+    return wait
+
+
+def test_a_race_has_ratios_to_its_first_run(clock):
+    found = race({"one": lambda: clock(2), "ten": lambda: clock(20)}, EFFORTS["quick"])
+    assert found["one"]["ratio"] == 1
+    assert found["ten"]["ratio"] == 10
+    assert found["ten"]["rounds"] == found["one"]["rounds"] == EFFORTS["quick"].most_rounds
+
+
+def test_who_is_far_behind_is_timed_once(clock):
+    found = race({"one": lambda: clock(2), "ten": lambda: clock(20)}, EFFORTS["quick"], drop_slower_than=3)
+    assert found["ten"] == {"ms": 20, "ratio": 10, "quartiles": [10, 10], "rounds": 1}
+
+
+def test_a_race_ends_with_its_time_but_has_its_least_rounds(clock):
+    assert race({"slow": lambda: clock(10_000)}, EFFORTS["quick"])["slow"]["rounds"] == EFFORTS["quick"].least_rounds
+
+
+def test_exponents_are_those_of_the_largest_values():
+    assert exponent([1, 10, 100, 1000], [50, 100, 10_000, 1_000_000]) == pytest.approx(2)
+
+
+def test_nothing_is_drawn_without_records(tmp_path):
+    assert figures.draw({}, tmp_path) == []
