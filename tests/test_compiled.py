@@ -117,7 +117,7 @@ def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, ba
 
     v = torch.randn_like(h)
     jacobian = CompiledJacobian(Jacobian(update, h), CHUNK)
-    total, last = jacobian.add_terms(torch.zeros_like(v), v, STEPS)
+    total, last, _ = jacobian.add_terms(torch.zeros_like(v), v, STEPS)
     assert jacobian.products == STEPS
     terms, expected_last = eager_series(jacobian.dense(), v, STEPS)
     assert relative(total, terms) < rtol
@@ -151,7 +151,7 @@ class TestGraphsAreBuiltOnce:
             h, _ = CompiledUpdate(update, CHUNK).advance(flat, STEPS)
             assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-12
             jacobian = Jacobian(update, h)
-            z, _ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
+            z, *_ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
             assert relative(z, eager_series(jacobian.dense(), torch.ones_like(z), 4)[0]) < 1e-12
             optimiser.zero_grad()
             torch.autograd.backward(jacobian.outputs, [z.view(3, 6)])
@@ -295,7 +295,7 @@ def test_torch_is_left_as_it_was():
     update, flat = updates(checkpointed, torch.ones(2, 3))
     eager = Jacobian(update, flat)
     with pytest.warns(SteadyStateWarning, match="run eagerly"):  # torch.func.vjp and checkpoint do not compile together
-        z, _ = CompiledJacobian(eager, CHUNK).add_terms(torch.zeros_like(flat), torch.ones_like(flat), 2)
+        z, *_ = CompiledJacobian(eager, CHUNK).add_terms(torch.zeros_like(flat), torch.ones_like(flat), 2)
     assert relative(z, eager_series(eager.dense(), torch.ones_like(flat), 2)[0]) < 1e-6
     assert torch._dynamo.config.get_config_copy() == config
     assert torch._C._autograd._saved_tensors_hooks_is_enabled()

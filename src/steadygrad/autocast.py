@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,4 +38,4 @@ class Autocast:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context for the arithmetic of solvers: autocast would do their products of vectors in half precision."""
-    return torch.autocast(device.type, enabled=False)
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()

@@ -27,7 +27,7 @@ machine), at 32×64 and at 64×512: ten a graph 0.79 and 1.03, thirty 0.59 and 0
 class CompiledUpdate:
     """F with its steps in graphs: `advance` takes many, a call takes one, eagerly."""
 
-    leaps = True
+    leap = CHUNKS[-1]
 
     def __init__(self, update: Update, chunks: tuple[int, ...] = CHUNKS) -> None:
         self.update = update
@@ -41,7 +41,7 @@ class CompiledUpdate:
         """The update of some of the problems, eagerly: each number of them would be a graph of its own."""
         return self.update.part(rows, value)
 
-    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> tuple[Tensor, Tensor]:
+    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
         """`steps` times h ← (1 − d)·F(h) + d·h, without recording gradients: the last state and the one before it.
 
         Equal to the eager steps to rounding. Full chunks are graphs, the rest is eager; the very first call of an update
@@ -56,7 +56,7 @@ class CompiledUpdate:
             for chunk in divided(steps, self.chunks):
                 taken = self._graph(h, chunk, damping) if chunk in self.chunks else None
                 h, before = self._eager(h, chunk, damping) if taken is None else taken
-        return h, before
+        return [h, before]
 
     def _graph(self, flat: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor] | None:
         layout = self.update.layout
@@ -77,7 +77,7 @@ class CompiledJacobian:
     A graph linearises F anew: one evaluation of F more for a chunk of products, and nothing kept between them.
     """
 
-    leaps = True
+    leap = CHUNKS[-1]
 
     def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = CHUNKS) -> None:
         self.eager = eager
@@ -109,19 +109,22 @@ class CompiledJacobian:
         """J of some of the problems, eagerly."""
         return self.eager.part(rows)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v.
+    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and what was added in all,
+        with its product.
 
         The terms are added one by one in their order, as the eager loop does; equal to it to rounding.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")
         with torch.no_grad():
+            before, first = z, v
             z, v = z.detach(), v.detach()
             for chunk in divided(steps, self.chunks):
                 taken = self._graph(z, v, chunk) if chunk in self.chunks else None
                 z, v = self._eager(z, v, chunk) if taken is None else taken
-        return z, v
+            added = z - before  # I − Jᵀ takes it to what the residual has lost
+        return z, v, [(added, added - first + v)]
 
     def _graph(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor] | None:
         layout = self.eager.layout

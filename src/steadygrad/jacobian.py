@@ -15,7 +15,7 @@ from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 
 
-class NoSecondDerivative(SteadyStateError):
+class NoSecondDerivativeError(SteadyStateError):
     """F has an operation that cannot be differentiated twice, as products with J need."""
 
 
@@ -36,6 +36,9 @@ class Jacobian:
     products and is silently zero through collectives). With `twice=False` attention in F keeps its fused kernels, which have
     no second derivative: vjp is then faster and takes less memory, and the first jvp calls F once more, without them.
     """
+
+    leap = 1
+    """Several terms of the series can be had at once, of any number."""
 
     def __init__(self, update: Update, h: Tensor, twice: bool = True) -> None:
         self.update = update
@@ -107,12 +110,36 @@ class Jacobian:
         self.structurally_zero = all(grad is None for grad in grads)
         return self._flatten(grads, self.inputs)
 
+    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """So many times z ← z + v, v ← Jᵀv; and the vectors that were multiplied, with their products, of any shape.
+
+        The innermost loop of the Neumann series: for a state of one tensor it runs in the shape that F knows.
+        """
+        pairs: list[tuple[Tensor, Tensor]] = []
+        rows = len(self.layout.batch)
+        if len(self.inputs) > 1 or v.dtype is not self.layout.dtype or rows > 1:
+            for _ in range(steps):
+                image = self.vjp(v)
+                pairs.append((v, image))
+                z, v = z + v, image
+            return z, v, pairs
+        shape, outputs, inputs = self.layout.shapes[0], tuple(self.outputs), tuple(self.inputs)
+        term, total = v.view(shape), z.view(shape)
+        self._spent[0] += steps
+        for _ in range(steps):
+            (image,) = self._grad(outputs, inputs, (term,))
+            self.structurally_zero = image is None
+            image = torch.zeros_like(term) if image is None else image
+            pairs.append((term, image))
+            total, term = total + term, image
+        return total.reshape(z.shape), term.reshape(v.shape), pairs
+
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""
         self._spent[0] += 1
         try:
             return self._jvp(v)
-        except NoSecondDerivative:
+        except NoSecondDerivativeError:
             if self._twice:
                 raise
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
@@ -128,7 +155,7 @@ class Jacobian:
         if through:
             grads = self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through])
             if all(grad is None for grad in grads):
-                raise NoSecondDerivative(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
+                raise NoSecondDerivativeError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
         full: list[Tensor | None] = [None] * len(self.outputs)
         for i, grad in zip(self._through, grads, strict=True):
             full[i] = grad
@@ -156,7 +183,7 @@ class Jacobian:
         return self._transpose(outputs)
 
     def _grad(
-        self, outputs: list[Tensor], inputs: list[Tensor], v: list[Tensor], create_graph: bool = False
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
     ) -> Sequence[Tensor | None]:
         try:
             # What torch.autograd.grad calls after its own checks, which take a third of a small product's time.
@@ -250,7 +277,7 @@ def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
     if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
-        return NoSecondDerivative(no_second.format(message.splitlines()[0]))
+        return NoSecondDerivativeError(no_second.format(message.splitlines()[0]))
     return error
 
 

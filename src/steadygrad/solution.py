@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -117,6 +117,12 @@ class Problems:
 _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_STEPS, Status.CONVERGED]
 
 
+class Errors(Protocol):
+    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
+
+    def values(self) -> list[float]: ...
+
+
 @dataclass(frozen=True)
 class AdjointSolution:
     """The certificate of one adjoint solve (I − Jᵀ) z = b.
@@ -134,12 +140,16 @@ class AdjointSolution:
     """The largest of all problems."""
     solver: str
     """The solver, as code that pastes back."""
-    error_estimate: float
-    """The largest of all problems."""
+    errors: Errors = field(repr=False, compare=False)
     remaining: float
     """Of all problems together: the change of the loss that is still to come, to first order."""
     problems: Problems = field(repr=False)
     """How each problem ended."""
+
+    @property
+    def error_estimate(self) -> float:
+        """The largest estimate of all problems, worked out when asked for."""
+        return max(self.errors.values())
 
     @property
     def converged(self) -> bool | Tensor:

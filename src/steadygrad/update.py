@@ -28,6 +28,9 @@ class Update:
     enabled inside, to learn whether anything needs one.
     """
 
+    leap = 1
+    """Several steps can be taken at once, of any number."""
+
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout, probe: bool) -> None:
         self.function = function
         self.args = args
@@ -111,6 +114,38 @@ class Update:
             self._explain(error)
             raise
 
+    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
+        """`steps` times h ← (1 − d)·F(h) + d·h: the last states, newest first, three of them if there are so many.
+
+        The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
+        """
+        layout = self.layout
+        plain = layout.template is None and flat.dtype is layout.dtype and not flat.is_inference()
+        h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
+        newest = [h]
+        for _ in range(steps):
+            if call is not None and self._called and self._randomness.idle and self._autocast.is_on:
+                image = self._native(h, shape)
+            else:
+                image = self(h.reshape(flat.shape)).view(shape)
+            h = torch.lerp(image, h, damping) if damping else image
+            newest = [h, *newest[:2]]
+        return [state.reshape(flat.shape) for state in newest]
+
+    def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
+        """F(h) in the shape that F knows, with the checks that every call needs."""
+        version = h._version
+        try:
+            image = self.function(h, *self.args)
+        except Exception as error:
+            self._explain(error)
+            raise
+        if h._version != version:
+            raise SteadyStateError(_IN_PLACE)
+        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
+            (image,) = self.layout.check(image)
+        return image
+
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
 
@@ -153,18 +188,13 @@ class Update:
             return self._randomness.call(call)
 
     def _image(self, flat: Tensor) -> Tensor:
-        """F(flat), for a state of one tensor without detours: this is the innermost loop."""
+        """F(flat), for a state of one tensor without detours."""
         layout = self.layout
         if layout.template is not None or flat.dtype is not layout.dtype:
             return layout.flatten(self.leaves(layout.split(flat)))
-        h = flat.view(layout.shapes[0])
-        version = None if h.is_inference() else h._version
-        image = self.function(h, *self.args)
-        if version is not None and h._version != version:
-            raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is layout.dtype and not image.is_sparse):
-            (image,) = layout.check(image)
-        return image.reshape(flat.shape)
+        if flat.is_inference():  # such tensors count no versions
+            return layout.flatten(self.leaves(layout.split(flat)))
+        return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
 
     def _first_image(self, flat: Tensor) -> Tensor:
         """F(flat) at the first call, where more is checked and, with `probe`, gradients are looked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -57,8 +58,9 @@ class Picard(FixedPointSolver):
         """F was evaluated at the state before; the value lies one step ahead."""
         return state.h if state.before is None else state.before
 
-    def several(self, problem: Any, state: Moved, steps: int) -> Moved:
-        return Moved(*problem.advance(state.h, steps, self.damping))
+    def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
+        newest = problem.advance(state.h, steps, self.damping)
+        return [Moved(h, before) for before, h in pairwise(reversed(newest))]
 
 
 def check_damping(damping: float) -> None:

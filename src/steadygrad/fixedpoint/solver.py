@@ -72,5 +72,16 @@ class FixedPointSolver(Method, Iteration, ABC):
             sizes=sizes or (start.shape[1],),
             trusted=max(TRUSTED, 8 * rounding),
             rounding=rounding,
+            reach=reach_of if hasattr(problem, "part") else None,
         )
         return drive(self, problem, start, goal, divide, wanted)
+
+
+NUDGE = 1e-3
+"""Relative change of the state that shows how F changes with it: small beside what F is defined on, far above rounding."""
+
+
+def reach_of(problem: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+    """How F changes where the state changes by its own size, to first order, from two evaluations."""
+    with torch.no_grad():
+        return (problem(h * (1 + NUDGE)) - problem(h)) / NUDGE

@@ -106,7 +106,7 @@ class Adjoint:
                 status=problems.worst,
                 products=jacobian.products - before,
                 residual=max(solved.residual),
-                error_estimate=max(solved.error),
+                errors=solved.errors,
                 remaining=float(change.sum()),
                 solver=self.name,
                 problems=problems,

@@ -8,6 +8,9 @@ residuals there tell the gain along the line between them; more of them that of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,13 +19,18 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.judge import Goal
-from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
 from steadygrad.iteration.solver import Iteration
+
+Gains = Callable[[], tuple[Numbers, Numbers | None]]
+"""Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
 
 BLOCK = 2**17
 """Numbers copied to float64 at a time: this many, or as many as the state has if that is more."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
+LEAST = 1e-3
+"""The least gain: an iterate that moves by much less than its residual says is not so near for that."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
@@ -47,9 +55,26 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
                 step = solver.point(trail[-1]) - solver.point(trail[-2])
                 moved, changed = leaf_norms([step, after - before], goal.sizes)
             gain = _over(moved, numpy.fmax(changed, rounding))
-            far = numpy.where(at_floor, relative, numpy.fmax(gain, 1e-3) * relative)
+            far = numpy.where(at_floor, relative, numpy.fmax(gain, LEAST) * relative)
     worst: Numbers = far.max(axis=1)
     return worst
+
+
+def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: float, goal: Goal) -> float:
+    """`distances` of a single problem of one leaf, in plain floats."""
+    relative = residual / size if size > 0 else (math.inf if residual else 0.0)
+    if residual <= FLOOR * goal.rounding * size:
+        return relative
+    before, after = (solver.residual(trail[0]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
+    if before is None or after is None:
+        return math.inf
+    if after.shape[1] == 1 and sum(goal.sizes) != 1:
+        return relative  # a norm that is the distance itself, as Newton's step is
+    with torch.no_grad():
+        step = solver.point(trail[-1]) - solver.point(trail[0])
+        ((moved,),), ((changed,),) = leaf_norms([step, after - before], goal.sizes)
+    changed = max(changed, goal.rounding * size)
+    return max(moved / changed, LEAST) * relative if changed > 0 else math.inf
 
 
 def _over(a: Numbers, b: Numbers) -> Numbers:
@@ -57,46 +82,78 @@ def _over(a: Numbers, b: Numbers) -> Numbers:
         return numpy.where(a == 0, 0.0, a / b)
 
 
-def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Numbers:
+def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Gains:
     """‖error‖ / ‖residual‖ for each row at the end of a linear iteration: the solver's own estimate, or one from its trail.
 
     `end` is the iterate that is kept with its true residual, where that is known.
     """
     own = solver.gain(trail[-1])
     if own is not None:
-        return own
+        return own if callable(own) else partial(_itself, own)
     pairs = [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
     pairs = pairs if end is None else [*pairs, end]
     steps = [after[0] - before[0] for before, after in pairwise(pairs)]
     changes = [before[1] - after[1] for before, after in pairwise(pairs)]
-    return extrapolated(steps, changes, pairs[-1][1])
+    return extrapolated(steps, changes, pairs[-1][1], pairs[-1][0])
 
 
-def extrapolated(steps: list[Tensor], changes: list[Tensor], residual: Tensor) -> Numbers:
+def extrapolated(steps: list[Tensor], changes: list[Tensor], residual: Tensor, z: Tensor) -> Gains:
     """‖e‖ / ‖r‖ from some steps s_j and what they took off the residual, c_j = A s_j, a row a problem.
 
     The part of r in the span of the changes is inverted exactly (reduced rank extrapolation); the rest is given the largest
     gain met in that span.
     """
-    rows, m = residual.shape[0], len(steps)
+    m = len(steps)
     if m == 0:
-        return numpy.ones(rows)
-    gram = _gram([*steps, *changes, residual]).cpu().numpy()
-    by_step, by_change = gram[:, :m, :m], gram[:, m : 2 * m, m : 2 * m]
-    along, r = gram[:, m : 2 * m, -1:], gram[:, -1, -1]
-    diagonal = numpy.einsum("rii->ri", by_change)
-    solvable = numpy.isfinite(gram).all(axis=(1, 2)) & (diagonal > 0).any(axis=1)
-    noise = numpy.where(diagonal > 0, NOISE * diagonal, 1.0)  # a change of zero: two points are the same
-    system = by_change + numpy.eye(m) * noise[:, None, :]
-    system[~solvable] = numpy.eye(m)
+        return partial(_itself, numpy.ones(residual.shape[0]))
+    gram = _gram([*steps, *changes, residual, z]).cpu().numpy()
+    take = numpy.eye(2 * m + 2)
+    return partial(_gains, gram, take[:m], take[m : 2 * m])
+
+
+def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
+    """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv.
+
+    Consecutive terms of a series share their vectors, of which each is multiplied once.
+    """
+    if not seen:
+        return partial(_itself, numpy.ones(residual.shape[0]))
+    places: dict[int, int] = {}
+    vectors: list[Tensor] = []
+    for vector in (v for pair in seen for v in pair):
+        if id(vector) not in places:
+            places[id(vector)] = len(vectors)
+            vectors.append(vector.reshape(residual.shape))
+    take = numpy.eye(len(vectors) + 2)
+    steps = take[[places[id(v)] for v, _ in seen]]
+    changes = steps - take[[places[id(image)] for _, image in seen]]
+    return partial(_gains, _gram([*vectors, residual, z]).cpu().numpy(), steps, changes)
+
+
+def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Numbers]:
+    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrix of some vectors, the last two of which are r and z.
+
+    Steps and changes are combinations of these vectors.
+    """
     with numpy.errstate(all="ignore"):
+        by_step = steps @ gram @ steps.T
+        by_change = changes @ gram @ changes.T
+        along, r, z = changes @ gram[:, :, -2:-1], gram[:, -2, -2], gram[:, -1, -1]
+        diagonal = by_change.diagonal(axis1=1, axis2=2)
+        solvable = numpy.isfinite(gram).all(axis=(1, 2)) & (diagonal > 0).any(axis=1)
+        noise = numpy.where(diagonal > 0, NOISE * diagonal, 1.0)  # a change of zero: two points are the same
+        system = by_change + numpy.eye(len(steps)) * noise[:, None, :]
+        system[~solvable] = numpy.eye(len(steps))
         inverse = numpy.linalg.inv(system)
         combination = inverse @ along  # the extrapolated error, in terms of the steps
-        inside = (combination.mT @ by_step @ combination)[:, 0, 0]
+        inside = numpy.fmax((combination.mT @ by_step @ combination)[:, 0, 0], 0.0)
         rest = numpy.fmax(r - (combination.mT @ along)[:, 0, 0], 0.0)
-        largest = numpy.fmax((inverse * by_step).sum(axis=(1, 2)), 0.0)
-        gain = numpy.sqrt((numpy.fmax(inside, 0.0) + rest * largest) / r)
-    return numpy.where(solvable & numpy.isfinite(gain), gain, 1.0)
+        beyond = rest * numpy.fmax((inverse * by_step).sum(axis=(1, 2)), 0.0)
+        gain = numpy.sqrt((inside + beyond) / r)
+        shifted = z + 2 * (gram[:, -1:, :] @ steps.T @ combination)[:, 0, 0] + inside
+        whole = numpy.sqrt(numpy.fmax(shifted, 0.0) + beyond)
+    sound = solvable & numpy.isfinite(gain) & numpy.isfinite(whole)
+    return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
 def _gram(vectors: list[Tensor]) -> Tensor:
@@ -110,8 +167,50 @@ def _gram(vectors: list[Tensor]) -> Tensor:
     return gram
 
 
-def relative_error(gain: float, residual: float, size: float) -> float:
-    """‖e‖ / ‖z + e‖ for an error of ‖e‖ = gain·‖r‖, taken to be orthogonal to z."""
+def _itself(numbers: Numbers) -> tuple[Numbers, None]:
+    return numbers, None
+
+
+@dataclass
+class Errors:
+    """Estimates of ‖z − z*‖ / ‖z*‖, a row a problem, worked out when somebody asks: the small algebra takes as long as several
+    products of a small state, and a certificate that nobody reads should not."""
+
+    gains: Gains
+    """Of the rows that were present to the end."""
+    rows: Rows
+    others: Numbers
+    """Those of all rows, for the ones that were left out."""
+    residual: Numbers
+    length: Numbers
+    eps: float
+    _known: list[float] | None = field(default=None, compare=False)
+
+    @classmethod
+    def known(cls, numbers: list[float]) -> Errors:
+        """Estimates that are there already."""
+        nothing = numpy.zeros(0)
+        return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
+
+    def values(self) -> list[float]:
+        """The estimates."""
+        if self._known is None:
+            gain, whole = self.others.copy(), numpy.full(len(self.others), numpy.nan)
+            gain[self.rows], found = self.gains()
+            if found is not None:
+                whole[self.rows] = found
+            rows = zip(gain.tolist(), self.residual.tolist(), self.length.tolist(), whole.tolist(), strict=True)
+            self._known = [_error(g, r, n, w, self.eps) for g, r, n, w in rows]
+        return self._known
+
+
+def _error(gain: float, residual: float, length: float, whole: float, eps: float) -> float:
+    """‖e‖ / ‖z + e‖ for an error of ‖e‖ = gain·‖r‖, taken to be orthogonal to z where `whole`, ‖z + e‖, is not known.
+
+    A residual at the rounding of z has changes that say nothing; ten of it is then a good guess.
+    """
+    if residual <= 2 * eps * length:
+        return 10 * max(residual / length, 2 * eps) if residual else 0.0
     e = gain * residual if residual else 0.0
-    whole = math.hypot(e, size)
+    whole = math.hypot(e, length) if math.isnan(whole) else whole
     return math.inf if math.isnan(whole) else e / whole if whole else 0.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
+from torch import Tensor
 
 from steadygrad.iteration.norms import Mask, Numbers, Rows
 from steadygrad.iteration.solver import Forecast
@@ -19,6 +22,8 @@ SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
 BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
+VANISHING = 0.1
+"""A leaf that has shrunk to less than this of the largest that it has been may be on its way to zero."""
 GREW = 2.0
 """A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
 
@@ -53,6 +58,25 @@ class Goal:
     """Relative residuals below this are rounding errors."""
     trail: int = 2
     """States kept for the estimate of the error."""
+    reach: Callable[[Any, Tensor], Tensor] | None = None
+    """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
+
+    def due(self, step: int, left: float) -> int:
+        """When to look again with so many steps left: then, but never much further ahead than what has been seen."""
+        if self.rtol is None:
+            return min(step - step % SELDOM + SELDOM, self.limit)
+        ahead = min(left, step // SHARE) if math.isfinite(left) else min(BLIND, step // SHARE)
+        return min(step + max(math.ceil(ahead), 1), self.limit)
+
+
+def later_half(history: list[tuple[int, Any]]) -> tuple[int, Any]:
+    """The first look in the later half of the steps taken."""
+    now = history[-1][0]
+    for entry in reversed(history):
+        if 2 * entry[0] < now:
+            break
+        found = entry
+    return found  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 class Judge:
@@ -80,13 +104,16 @@ class Judge:
     def statuses(self) -> list[Status]:
         return [_STATUS[code] for code in self.code.tolist()]
 
-    def look(self, step: int, rows: Rows, residual: Numbers, size: Numbers) -> Mask:
+    def look(self, step: int, rows: Rows, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None = None) -> Mask:
         """Take note of the residuals (rows, leaves) of the rows that are present, and of the sizes of the iterates.
 
-        Returns which of them are below the tolerance.
+        `reach` tells how large each leaf becomes where the state changes by its own size. Returns which of the rows are
+        below the tolerance.
         """
         goal = self.goal
         scale = self._scale(rows, size)
+        if reach is not None and goal.rtol is not None:
+            scale = self._with_vanishing_leaves(rows, residual, size, scale, reach)
         total = residual[:, 0] if residual.shape[1] == 1 else numpy.sqrt(numpy.square(residual).sum(axis=1))
         with numpy.errstate(all="ignore"):
             relative = (residual / scale).max(axis=1)
@@ -150,19 +177,14 @@ class Judge:
             decades = float(numpy.log(self._history[-1][1][present]).max())
         return Forecast(step, float(left.max()), grown, decades)
 
-    def next_look(self, step: int, rows: Rows) -> int:
-        """When to look again: when the first open row is due, but never much further ahead than what has been seen."""
-        goal = self.goal
-        if goal.rtol is None:
-            return min(step - step % SELDOM + SELDOM, goal.limit)
-        soonest = float(self._left()[self.open[rows]].min())
-        ahead = min(soonest, step // SHARE) if math.isfinite(soonest) else min(BLIND, step // SHARE)
-        return min(step + max(math.ceil(ahead), 1), goal.limit)
+    def steps_left(self, rows: Rows) -> float:
+        """Steps until the first open row reaches its tolerance, at the rate of late."""
+        return float(self._left()[self.open[rows]].min())
 
     def _left(self) -> Numbers:
         """Steps that each present row still needs, at the rate of the later half; infinite where its residual does not fall."""
         now, excess = self._history[-1]
-        then, earlier = next((entry for entry in self._history if 2 * entry[0] >= now), self._history[-1])
+        then, earlier = later_half(self._history)
         if then == now:
             return numpy.full(len(excess), math.inf)
         with numpy.errstate(all="ignore"):
@@ -177,4 +199,23 @@ class Judge:
         largest = numpy.fmax(self._largest[rows], size)
         self._largest[rows] = largest
         self.scale[rows] = numpy.fmax(size, self.goal.rounding * largest)
+        return self.scale[rows]
+
+    def _with_vanishing_leaves(
+        self, rows: Rows, residual: Numbers, size: Numbers, scale: Numbers, reach: Callable[[], Numbers]
+    ) -> Numbers:
+        """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
+
+        The momentum of an optimiser is zero where its parameters rest. F is asked for it only where such leaves alone, far
+        below what they have been, keep a row from its tolerance.
+        """
+        goal = self.goal
+        assert goal.rtol is not None
+        missed = residual > goal.rtol * scale + goal.atol
+        vanishing = missed & (size < VANISHING * self._largest[rows])
+        decisive = vanishing & ~(missed & ~vanishing).any(axis=1, keepdims=True) & self.open[rows][:, None]
+        if not decisive.any():
+            return scale
+        whole = numpy.sqrt(numpy.square(size).sum(axis=1, keepdims=True))
+        self.scale[rows] = numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach(), whole)), scale)
         return self.scale[rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor
@@ -55,8 +56,8 @@ class Iteration(ABC):
         """What the stop is judged by, where that is not the residual (a solver that is asked for something else)."""
         return self.residual(state)
 
-    def gain(self, state: Any) -> Numbers | None:
-        """An estimate of ‖error‖ / ‖residual‖, one a problem, from solvers that have one of their own."""
+    def gain(self, state: Any) -> Numbers | Callable[[], Any] | None:
+        """An estimate of ‖error‖ / ‖residual‖, one a problem, or how to work it out, from solvers that have one of their own."""
         return None
 
     def hold(self, state: Any) -> Any:
@@ -67,13 +68,13 @@ class Iteration(ABC):
         """The state to go on with after a look at which some problems stay open; solvers of several phases change here."""
         return state
 
-    def several(self, problem: Any, state: Any, steps: int) -> Any:
-        """The state after so many steps at once, by a compiled problem; asked for where `leaps` says so."""
-        raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
+    def leap(self, problem: Any, state: Any) -> int:
+        """In what numbers steps can be taken at once by `several`: 1 for any number, 0 for one step at a time."""
+        return getattr(problem, "leap", 0) if type(self).several is not Iteration.several else 0
 
-    def leaps(self, problem: Any, state: Any) -> bool:
-        """Whether several steps can be taken at once."""
-        return getattr(problem, "leaps", False) and type(self).several is not Iteration.several
+    def several(self, problem: Any, state: Any, steps: int) -> list[Any]:
+        """The last states of so many steps taken at once, the newest last; for solvers whose `leap` is not 0."""
+        raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
 
 
 def several_of(state: Any, rows: Tensor) -> Any:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
 from steadygrad.iteration import Forecast
-from steadygrad.iteration.norms import Numbers
+from steadygrad.iteration.error import Gains
+from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.jacobian import Linear
 from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.rows import norm
+from steadygrad.rows import norm, over
 
 SERIES = 300
 """Terms that the series may still need. A step of GMRES takes some three products' time on a cheap F, and on the test
@@ -37,9 +40,9 @@ STALLED = 0.5
 """A whole cycle of GMRES that leaves more than this of the residual has stalled."""
 
 
-LEAP = 8
+LEAP = 30
 """Steps left from which on leaping ahead is tried."""
-LEAPT = 0.5
+LEAPT = 0.25
 """A leap must leave less than this of the residual."""
 
 
@@ -54,6 +57,8 @@ class Phase(NamedTuple):
     """The residual norm at which the present cycle of GMRES began."""
     tried: int = 0
     """The step of the last look at which the series tried to leap."""
+    gain: Tensor | None = None
+    """The largest ‖step‖ / ‖what it took off the residual‖ of a leap."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,14 +93,18 @@ class Auto(LinearSolver):
     def hold(self, state: Phase) -> Phase:
         return state._replace(at=_SOLVERS[state.solver].hold(state.at))
 
-    def gain(self, state: Phase) -> Numbers:
-        return _SOLVERS[state.solver].gain(state.at)
+    def gain(self, state: Phase) -> Numbers | Gains:
+        own = _SOLVERS[state.solver].gain(state.at)
+        if state.solver != "series" or state.gain is None:
+            return own
+        # A leap leaves what its window did not see, the slow directions: between its gain and that of the last terms.
+        return partial(_between, own, numbers(state.gain))
 
-    def several(self, problem: Any, state: Phase, steps: int) -> Phase:
-        return state._replace(at=Neumann().several(problem, state.at, steps))
+    def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
+        return [state._replace(at=at) for at in Neumann().several(problem, state.at, steps)]
 
-    def leaps(self, problem: Any, state: Phase) -> bool:
-        return state.solver == "series" and problem.leaps
+    def leap(self, problem: System, state: Phase) -> int:
+        return problem.leap if state.solver == "series" else 0
 
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
@@ -106,7 +115,7 @@ class Auto(LinearSolver):
                 begun = _smaller(state.at, state.begun)
                 return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
             if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
-                return state._replace(at=leapt(state.at), tried=forecast.step)
+                return _after_a_leap(state, forecast.step)
         elif state.solver == "gmres" and _lsqr_is_faster(state, forecast):
             z = _SOLVERS["gmres"].value(state.at)
             return state._replace(solver="lsqr", at=_SOLVERS["lsqr"].init(problem, z))
@@ -120,14 +129,27 @@ class Auto(LinearSolver):
 _SOLVERS: dict[str, Any] = {"series": Neumann(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
 
 
+def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:
+    """The geometric mean of the gains of the last terms and of the leaps, where that is larger."""
+    gain = own()[0]
+    return numpy.fmax(gain, numpy.sqrt(gain * leaps)), None
+
+
+def _after_a_leap(state: Phase, step: int) -> Phase:
+    at = leapt(state.at)
+    gain = over(norm(at.z - state.at.z), norm(at.v - state.at.v))
+    return state._replace(at=at, tried=step, gain=gain if state.gain is None else torch.maximum(gain, state.gain))
+
+
 def leapt(sum: Sum) -> Sum:
     """The series moved ahead by the combination of its last terms that leaves the smallest residual, row by row.
 
     z + Σ cⱼ vⱼ has the residual v − Σ cⱼ (vⱼ − Jᵀvⱼ): no product is spent. This is reduced rank extrapolation (Sidi 2017), a
     few steps of GMRES for the price of a small Gram matrix.
     """
-    terms = torch.stack([v for v, _ in sum.seen], dim=1)
-    changes = terms - torch.stack([image for _, image in sum.seen], dim=1)
+    shape = sum.v.shape
+    terms = torch.stack([v.reshape(shape) for v, _ in sum.seen], dim=1)
+    changes = terms - torch.stack([image.reshape(shape) for _, image in sum.seen], dim=1)
     size = torch.linalg.vector_norm(changes, dim=2, keepdim=True)
     unit = changes / torch.where(size > 0, size, torch.ones_like(size))
     gram = (unit @ unit.mT).double()

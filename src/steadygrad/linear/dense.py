@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Linear
 from steadygrad.linear.solver import AdjointSolver, LinearSolution, beyond_rounding, default_rtol, precision_of
@@ -53,7 +54,7 @@ class Dense(AdjointSolver):
         lost = [s or beyond_rounding(g, eps) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
         attainable = ATTAINABLE * default_rtol(precision)
         status = [_judged(s, r <= attainable, e, eps) for s, r, e in zip(lost, residual, error, strict=True)]
-        return LinearSolution(solution.squeeze(2) * scale, status, residual, error)
+        return LinearSolution(solution.squeeze(2) * scale, status, residual, Errors.known(error))
 
 
 def _judged(lost: bool, solved: bool, error: float, eps: float) -> Status:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import extrapolated
-from steadygrad.iteration.norms import Numbers
+from steadygrad.iteration.error import Gains, gains_by_products
 from steadygrad.linear.solver import LinearSolver, System
 
 WINDOW = 6
@@ -22,7 +21,7 @@ class Sum(NamedTuple):
     z: Tensor
     v: Tensor
     seen: tuple[tuple[Tensor, Tensor], ...] = ()
-    """(v, Jᵀv)."""
+    """(v, Jᵀv), of any shape."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,11 +57,10 @@ class Neumann(LinearSolver):
     def hold(self, state: Sum) -> Sum:
         return Sum(state.z, state.z)  # only the sum is asked for
 
-    def gain(self, state: Sum) -> Numbers:
+    def gain(self, state: Sum) -> Gains:
         """From the last few products: I − Jᵀ takes v to v − Jᵀv."""
-        return extrapolated([v for v, _ in state.seen], [v - image for v, image in state.seen], state.v)
+        return gains_by_products(list(state.seen), state.v, state.z)
 
-    def several(self, problem: Any, state: Sum, steps: int) -> Sum:
-        z, v = problem.add_terms(state.z, state.v, steps)
-        moved = z - state.z  # (I − Jᵀ) takes it to what the residual has lost
-        return Sum(z, v, (*state.seen[1 - WINDOW :], (moved, moved - state.v + v)))
+    def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
+        z, v, pairs = problem.add_terms(state.z, state.v, steps)
+        return [Sum(z, v, (*state.seen, *pairs)[-WINDOW:])]

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy
 import torch
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import TRUSTED
 from steadygrad.iteration import Ended, Goal, Iteration, drive
-from steadygrad.iteration.error import gains, relative_error
-from steadygrad.iteration.norms import Numbers, Rows, norms
+from steadygrad.iteration.error import Errors, gains
+from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.jacobian import Linear
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
@@ -40,12 +39,12 @@ class System:
     b: Tensor
 
     @property
-    def leaps(self) -> bool:
-        """Whether several terms of the series can be had at once, by `add_terms`."""
-        return getattr(self.jacobian, "leaps", False)
+    def leap(self) -> int:
+        """In what numbers several terms of the series can be had at once, by `add_terms`; 0 where they cannot."""
+        return getattr(self.jacobian, "leap", 0)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """So many times z ← z + v, v ← Jᵀv, at once."""
+    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """So many times z ← z + v, v ← Jᵀv, at once, with vectors that were multiplied and their products."""
         return self.jacobian.add_terms(z, v, steps)  # pyright: ignore[reportAttributeAccessIssue]
 
     def vjp(self, v: Tensor) -> Tensor:
@@ -84,8 +83,12 @@ class LinearSolution:
     status: list[Status]
     residual: list[float]
     """‖b − (I − Jᵀ)z‖ / ‖b‖, the true one."""
-    error: list[float]
-    """Estimates of ‖z − z*‖ / ‖z*‖."""
+    errors: Errors
+
+    @property
+    def error(self) -> list[float]:
+        """Estimates of ‖z − z*‖ / ‖z*‖."""
+        return self.errors.values()
 
 
 class AdjointSolver(Method, ABC):
@@ -130,14 +133,16 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
-        if not b.any():
+        largest: Numbers = b.detach().abs().amax(dim=1).double().cpu().numpy()
+        if not largest.any():
             rows = b.shape[0]
-            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, [0.0] * rows)
-        scale = b.abs().amax(dim=1, keepdim=True)
-        scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
-        if self.scale_free and not (scale.min() > SAFE[0] and scale.max() < SAFE[1]):
-            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
-            return replace(solved, z=solved.z * scale)
+            return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
+        if self.scale_free and not (largest.min() > SAFE[0] and largest.max() < SAFE[1]):
+            usable = numpy.where((largest > 0) & numpy.isfinite(largest), largest, 1.0)
+            if (usable > SAFE[1]).any() or (usable < SAFE[0]).any():
+                scale = torch.from_numpy(usable).to(b).unsqueeze(1)
+                solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
+                return replace(solved, z=solved.z * scale)
         start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
         return _certified(self, System(jacobian, b), start)
 
@@ -212,20 +217,20 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
             for i in doubtful:
                 ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
     z, length = ended.value, numpy.array(norms(ended.value))
-    gain, here = ended.gain, torch.arange(len(size), device=b.device)[_index(ended.rows)]
-    gain[ended.rows] = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
-    error = [_error(g, r, n, eps) for g, r, n in zip(gain, residual, length, strict=True)]
+    if ended.divided:
+        here = torch.from_numpy(ended.rows).to(b.device)
+        found = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
+    else:
+        found = gains(solver, ended.trail, None if r is None else (z, r))
+    errors = Errors(found, ended.rows, ended.gain, residual, length, eps)
+    error = [0.0] * len(size) if rtol is None else errors.values()
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
     first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
     status = [
         _judged(ended.status[i], rtol, first[i], relative[i], error[i], length[i] / size[i] if size[i] else 0.0, eps)
         for i in range(len(size))
     ]
-    return LinearSolution(z, status, relative, error)
-
-
-def _index(rows: Rows) -> Any:
-    return rows if isinstance(rows, slice) else torch.from_numpy(rows)
+    return LinearSolution(z, status, relative, errors)
 
 
 def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
@@ -251,13 +256,6 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     ended.norms = numpy.full(len(taken), 0.0)  # to be taken anew
     ended.first = before.first
     return ended
-
-
-def _error(gain: float, residual: float, length: float, eps: float) -> float:
-    """‖e‖ / ‖z‖. A residual at the rounding of z has changes that say nothing; ten of it is then a good guess."""
-    if residual <= 2 * eps * length:
-        return 10 * max(residual / length, 2 * eps) if residual else 0.0
-    return relative_error(float(gain), float(residual), float(length))
 
 
 def _judged(status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, eps: float) -> Status:
