@@ -22,7 +22,7 @@ from steadygrad.iteration.judge import Goal
 from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
 from steadygrad.iteration.solver import Iteration
 
-Gains = Callable[[], tuple[Numbers, Numbers | None]]
+Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
 
 BLOCK = 2**17
