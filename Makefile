@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench publish clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -25,11 +25,12 @@ test: $(VENV)/.ready  ## Run the tests that take seconds
 test-all: $(VENV)/.ready  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m ''
 
-check: $(VENV)/.ready  ## Lint, types, import directions
+check: $(VENV)/.ready  ## Lint, types, import directions, report and docs against the records
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
+	$(BIN)/python tools/publish.py --check
 
 # An environment of its own: the peers would bring their dependencies into the tests.
 $(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
@@ -40,6 +41,9 @@ $(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
 bench: $(BENCH_VENV)/.ready  ## Measure seconds, memory and honesty beside the peers (15 minutes; ARGS="--quick", ARGS="--only NAME")
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md
+
+publish: $(VENV)/.ready  ## Make results/report.html and the numbers in the docs from the committed records
+	$(BIN)/python tools/publish.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(BENCH_VENV) .pytest_cache .ruff_cache .hypothesis build dist

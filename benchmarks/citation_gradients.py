@@ -20,11 +20,11 @@ from benchmarks.frame import Effort, Figures, Row, Rows, short
 from steadygrad.experiments.citation import data
 from steadygrad.experiments.citation.experiment import build, quiet, run
 from steadygrad.experiments.citation.presets import CORRECTED
-from steadygrad.experiments.citation.training import answer, learn
+from steadygrad.experiments.citation.training import Learning, answer
 from steadygrad.experiments.methods import gradient
 
 EXACT = sg.Auto(rtol=1e-6, max_steps=200)
-METHODS = [("bptt", 5), ("tbptt", 5), ("neumann-rbp", 5), ("cg-rbp", 5), ("cg-rbp", 60), ("rbp", 5), ("artbp-poisson", 5)]
+METHODS = [("bptt", 5), ("tbptt", 5), ("neumann-rbp", 5), ("cg-rbp", 5), ("cg-rbp", 60), ("rbp-uniform", 5), ("artbp-poisson", 5)]
 SEEDS, EPOCHS = (100, 101), 40
 
 
@@ -56,7 +56,7 @@ def gradients(name: data.Name, epochs: int, seed: int = 1) -> Iterator[tuple[str
     split = data.split(graph.nodes, seed, config.share)
     torch.manual_seed(seed)
     network: Any = build(config, graph, data.scaled(graph.features, config.length))
-    for _ in learn(network, graph.labels, split, config.schedule, lambda _: gradient("auto", 5, 0, EXACT)):
+    for _ in Learning(network, graph.labels, split, config.schedule, lambda _: gradient("auto", 5, 0, EXACT)):
         pass
     network.eval()
     for method, steps in [("auto", 5), *METHODS]:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from steadygrad.datasets import Graph
-from steadygrad.experiments.citation import Diffusion, PublishedGRU, Sparse, Split, data, neighbours, normalised, own, planted
+from steadygrad.experiments.citation import Diffusion, PublishedGRU, Split, data, neighbours, normalised, own, planted
 from steadygrad.experiments.citation.model import Encoder
+from steadygrad.sparse import SparseMatrix
 
 # 0–1–2–0 is a triangle (0–1 twice), 3 hangs on 2, 4 loops, 5 is alone.
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 4, 0], [1, 0, 2, 0, 2, 4, 1]])
@@ -19,7 +20,7 @@ def graph() -> Graph:
 
 
 def diffusion(g: Graph, seed: int = 0, alpha: float = 0.3) -> Diffusion:
-    encode = Encoder(Sparse.of_dense(g.features), 5, g.classes, 0.0, seed)
+    encode = Encoder(SparseMatrix.of_dense(g.features), 5, g.classes, 0.0, seed)
     return Diffusion(normalised(g.edge_index, g.nodes), encode, alpha=alpha).double()
 
 

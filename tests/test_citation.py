@@ -19,7 +19,6 @@ from steadygrad.experiments.citation import (
     CitationConfig,
     Diffusion,
     PublishedGRU,
-    Sparse,
     Split,
     data,
     looking,
@@ -37,6 +36,7 @@ from steadygrad.experiments.methods import gradient
 from steadygrad.fixedpoint import Picard
 from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
 from steadygrad.linear import Auto, Dense, Neumann, NormalCG
+from steadygrad.sparse import SparseMatrix
 
 TRIAL = replace(CORRECTED["planted"], epochs=4)
 
@@ -143,7 +143,7 @@ def test_diffusion_contracts_whatever_its_weights(logit):
 
 def test_alpha_outside_its_range_is_refused():
     with pytest.raises(ValueError, match=r"alpha must lie between floor=0.01 and 1; got 0.0"):
-        Diffusion(normalised(EDGES, NODES), Encoder(Sparse.of_dense(torch.eye(NODES)), 2, 2, 0.0), alpha=0.0)
+        Diffusion(normalised(EDGES, NODES), Encoder(SparseMatrix.of_dense(torch.eye(NODES)), 2, 2, 0.0), alpha=0.0)
 
 
 @pytest.mark.parametrize("make", [diffusion, gru])
@@ -172,13 +172,15 @@ def test_baseline_learns_and_bears_missing_classes():
 
 @pytest.mark.parametrize("settings", [CORRECTED, PUBLISHED], ids=["corrected", "as-published"])
 def test_trials_are_determined_by_their_seed(settings):
-    config = replace(settings["planted"], epochs=3, validate_every=1, updates=20, method="rbp")
+    config = replace(settings["planted"], epochs=3, validate_every=1, updates=20, method="rbp-uniform")
     first, second = ({k: v for k, v in run(config, quiet).items() if k != "measured"} for _ in range(2))
     assert first == second
     assert first["training_loss"] != run(replace(config, seed=1), quiet)["training_loss"]
 
 
-@pytest.mark.parametrize("method", ["bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp", "cg-rbp", "neumann-rbp", "auto"])
+@pytest.mark.parametrize(
+    "method", ["bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp-uniform", "cg-rbp", "neumann-rbp", "auto"]
+)
 @pytest.mark.parametrize("settings", [CORRECTED, PUBLISHED], ids=["corrected", "as-published"])
 def test_every_method_records_what_the_report_needs(settings, method):
     result = run(replace(settings["planted"], epochs=2, validate_every=1, updates=30, method=method), quiet)
@@ -187,7 +189,7 @@ def test_every_method_records_what_the_report_needs(settings, method):
     assert seen["epoch"] == [0, 1, 2]
     assert result["validation_accuracy"] == pytest.approx(max(seen["accuracy"]), rel=1e-5)
     assert result["test_accuracy"] == pytest.approx(seen["test"][result["best_epoch"]], rel=1e-5)
-    solves = method in ("rbp", "cg-rbp", "neumann-rbp", "auto")
+    solves = method in ("rbp-uniform", "cg-rbp", "neumann-rbp", "auto")
     assert (seen["adjoint_residual"][0] is not None) == solves
     assert (result["products"] > 0) == solves
     assert result["evaluations"] >= 2
@@ -253,9 +255,9 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_what_there_was():
 
 
 def test_presets_have_every_method_the_same_splits_and_unseen_seeds():
-    for name in ("smoke", "standard", "paper"):
+    for name, linear in (("smoke", 1), ("standard", 0), ("paper", 1)):
         trials = CITATION.presets[name].trials
-        for mode, count in (("as-published", 9), ("corrected", 11)):
+        for mode, count in (("as-published", 9 + linear), ("corrected", 11)):
             assert len({t.method for t in trials if t.mode == mode}) == count
         assert all(t.seed < 10 for t in trials)
     published = [t for t in CITATION.presets["paper"].trials if t.mode == "as-published"]

@@ -10,37 +10,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
 
 from graphs import EDGES, NODES, diffusion, graph, gru, with_edges
-from steadygrad.experiments.citation import Sparse, data, neighbours, normalised, of_data, own, split, train
+from steadygrad.experiments.citation import data, neighbours, normalised, of_data, own, split, train
 from steadygrad.experiments.citation.presets import CORRECTED
 from steadygrad.experiments.citation.training import answer
 from steadygrad.fixedpoint import Picard
 
 TRIAL = replace(CORRECTED["planted"], epochs=4)
-
-
-def test_sparse_product_is_the_dense_one_with_equal_places_added():
-    rows, columns = torch.tensor([0, 2, 0, 1, 2]), torch.tensor([1, 3, 1, 0, 0])
-    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)
-    A = Sparse.of_entries(rows, columns, values, (3, 4))
-    dense = torch.zeros(3, 4, dtype=torch.float64).index_put_((rows, columns), values, accumulate=True)
-    h = torch.randn(4, 2, dtype=torch.float64)
-    assert torch.equal(A.dense(), dense)
-    torch.testing.assert_close(A @ h, dense @ h)
-    torch.testing.assert_close(A @ h.float(), (dense @ h).float())
-    torch.testing.assert_close(Sparse.of_dense(dense) @ h, dense @ h)
-    torch.testing.assert_close(A.with_values(2 * A.values) @ h, 2 * dense @ h)
-
-
-def test_sparse_product_has_first_and_second_derivatives():
-    A = Sparse.of_dense((torch.rand(5, 7, dtype=torch.float64) > 0.5).double())
-    h = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda h: A @ h, h)
-    assert gradgradcheck(lambda h: (A @ h).sin(), h)
-    (grad,) = torch.autograd.grad((A @ h).sum(), h)
-    torch.testing.assert_close(grad, A.dense().T @ torch.ones(5, 3, dtype=torch.float64))
 
 
 def test_sparse_matrix_refuses_a_state_that_does_not_fit():

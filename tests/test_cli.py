@@ -157,7 +157,7 @@ BAD = {
     "flag of one experiment": (["run", "all", "--seed", "3"], "--seed"),
     "value": (["run", "toy", "--steps", "-1"], "steps is -1; it must not be negative."),
     "workers": (["run", "toy", "--workers", "0"], "--workers is 0; at least one process"),
-    "ray": (["run", "toy", "--engine", "ray"], "comes with steadygrad[ray] in a later version"),
+    "engine": (["run", "toy", "--engine", "ray"], "--engine"),
     "out": (["run", "toy", "--out", __file__], "is a file; give a folder"),
     "runs": (["report", "--runs", "no-such-folder"], "no-such-folder is not a folder"),
 }
@@ -282,3 +282,32 @@ def test_two_presets_share_their_records(tmp_path, capsys):
     )
     assert "5 of 8 trials would run, 3 are done" in capsys.readouterr().out
     assert len(read(tmp_path).records) == 3
+
+
+EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m"
+
+
+def test_names_of_files_cannot_command_the_terminal(tmp_path, capsys):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / f"{EVIL}.txt").write_text("")
+    write(tmp_path, done(Toy(), total=1.0))
+    assert main(["run", "toy", "--dry-run", "--out", str(tmp_path)]) == 0
+    assert main(["report", "--runs", str(tmp_path), "--out", str(tmp_path / f"{EVIL}.html")]) == 0
+    assert main(["report", "--runs", str(tmp_path / EVIL)]) == 2
+    said = capsys.readouterr()
+    assert not {letter for letter in said.out + said.err if not letter.isprintable()} - {"\n"}
+    assert said.out.count(r"x\x1b]0;owned\x07\x1b[2J\x9b31m.txt") == 2
+    assert r"x\x1b]0;owned" in said.err
+
+
+def test_notes_of_trials_cannot_command_the_terminal():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200, color_system=None)
+    display = progress.live(console)
+    bar = progress.Bar(replace(TOY, headline=lambda records: EVIL), display)
+    bar.begin(1, [done(Toy())], [])
+    bar.finished(Record("toy", settings(Toy(seed=1)), None, f"ValueError: {EVIL}"))
+    console.print(display.get_renderable())
+    written = console.file.getvalue()
+    assert "\x1b]0;" not in written
+    assert "\x9b" not in written
+    assert r"x\x1b]0;owned" in written

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steadygrad.engine import Listener, Summary, cores, run
-from steadygrad.engine.claims import Claims
+from steadygrad.engine.locks import TrialLocks
 from steadygrad.experiments.experiment import Experiment, Preset, merge, settings
 from steadygrad.records import read
 from toy import TOY, Toy, seeds
@@ -228,18 +228,18 @@ def test_two_runs_on_one_folder_share_the_work(tmp_path, uninterrupted):
     assert names(out) == {f"{trial}.json" for trial in uninterrupted}
 
 
-def test_claims_hold_between_processes_and_end_with_them(tmp_path):
-    code = "import sys; from pathlib import Path; from steadygrad.engine.claims import Claims; c = Claims(Path(sys.argv[1])).__enter__(); print(c.take('a' * 16), c.take('b' * 16), flush=True); sys.stdin.read()"
-    with Claims(tmp_path) as claims:
-        assert claims.take("a" * 16)
+def test_locks_hold_between_processes_and_end_with_them(tmp_path):
+    code = "import sys; from pathlib import Path; from steadygrad.engine.locks import TrialLocks; c = TrialLocks(Path(sys.argv[1])).__enter__(); print(c.take('a' * 16), c.take('b' * 16), flush=True); sys.stdin.read()"
+    with TrialLocks(tmp_path) as locks:
+        assert locks.take("a" * 16)
         other = subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert other.stdout.readline() == "False True\n"
-        assert not claims.take("b" * 16)
+        assert not locks.take("b" * 16)
         other.kill()
         other.communicate()
-        assert claims.take("b" * 16)
+        assert locks.take("b" * 16)
     assert list(tmp_path.iterdir()) == []
 
 

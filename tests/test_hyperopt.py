@@ -183,7 +183,7 @@ def test_a_measurement_counts_memory_above_data_and_libraries():
     [
         ({"training_steps": 0}, "training_steps must be at least 1"),
         ({"reference_every": -1}, "reference_every must be 0 or more"),
-        ({"last": "fresh", "method": "rbp"}, "needs neumann-rbp"),
+        ({"last": "fresh", "method": "rbp-uniform"}, "needs neumann-rbp"),
         ({"mode": "corrected"}, "give decay > 0"),
         ({"method": "all"}, "task=errors"),
         ({"task": "errors"}, "task=errors"),
@@ -212,7 +212,8 @@ def test_bad_problems_are_refused(change, message):
 def test_presets_have_every_trial_once_and_both_modes():
     for name, preset in HYPEROPT.presets.items():
         assert len(merge(HYPEROPT, preset.trials)) == len(preset.trials), name
-        assert {settings(trial)["mode"] for trial in preset.trials} == {"as-published", "corrected"}
-        assert {trial.task for trial in preset.trials} == {"tune", "errors", "cost"}
+        if name != "long":
+            assert {settings(trial)["mode"] for trial in preset.trials} == {"as-published", "corrected"}
+            assert {trial.task for trial in preset.trials} == {"tune", "errors", "cost"}
     assert max(trial.training_steps for trial in HYPEROPT.presets["standard"].trials) == 1000
     assert max(trial.training_steps for trial in HYPEROPT.presets["paper"].trials) == 1500

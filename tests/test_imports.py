@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"attention", "autocast", "failure", "files", "order", "tree"},
+    {"attention", "autocast", "failure", "files", "order", "sparse", "tree"},
     {"method", "solution", "state", "randomness"},
     {"update", "measure", "rows", "iteration"},
     {"jacobian", "fixedpoint", "program"},
@@ -34,7 +34,7 @@ EXTRAS = {
     "datasets": {"numpy"},
     "records": {"numpy"},
     "experiments": {"numpy", "sklearn"},
-    "report": {"numpy", "matplotlib", "jinja2", "sklearn"},
+    "report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
     "engine": {"numpy"},
     "cli": {"rich", "tyro"},
 }
@@ -81,3 +81,18 @@ print(sg.experiments.hopfield.AssociativeMemory.__name__, sg.datasets.mnist.__na
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["AssociativeMemory", "mnist"]
+
+
+def test_experiments_without_their_extras_say_what_to_install():
+    code = """
+import sys
+sys.modules["sklearn"] = None
+import steadygrad as sg
+try:
+    sg.experiments
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "steadygrad.experiments needs sklearn" in printed
+    assert "pip install 'steadygrad[experiments]'" in printed

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad import records
 from steadygrad.records import Record
-from steadygrad.report import Claim, Figure, Section, Table, page, style
+from steadygrad.report import Figure, Part, Section, Table, page, style
+from steadygrad.report.verdicts import AT_LENGTH, HOLDS, Verdict
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
@@ -63,6 +64,7 @@ def probed(path, width=None):
     """A copy of the page that reports on itself; inside a frame, since no window of Chromium is narrower than 500 pixels."""
     html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", path.read_text())
     copy = path.with_name("probed.html")
+    html = html.replace('<details class="fold"', '<details open class="fold"')  # what is folded away has no size
     copy.write_text(html.replace("</body>", PROBE + "</body>"))
     if width is None:
         return copy
@@ -82,26 +84,17 @@ def curves():
 
 def section(found):
     head = ("method", *(f"a long column number {i}" for i in range(9)))
+    claim = "A claim of some length about curves. " * 3
     return Section(
         name="toy",
         title="A toy",
-        about="About the toy. " * 20,
-        claims=(
-            Claim(
-                "T1",
-                "A claim of some length about curves. " * 3,
-                "0.123",
-                "0.124 " * 9,
-                "reproduced in one mode",
-                "A reason. " * 9,
-            ),
-        ),
-        blocks=(
+        parts=(Part("T1", claim, "0.123", "0.124 " * 9, Verdict(AT_LENGTH, "9 of 99 passes"), Verdict(HOLDS), "A reason. " * 9),),
+        exhibits=(
             Figure("toy-t1", "Curves.", "Falling lines.", curves, len(found)),
             Figure("toy-t2", "Curves again.", "Falling lines.", curves, len(found)),
-            Table("A wide table.", head, tuple((m, *("12.34 ± 0.56",) * 9) for m in style.METHODS)),
+            Table("toy-wide", "A wide table.", head, tuple((m, *("12.34 ± 0.56",) * 9) for m in style.METHODS)),
         ),
-        settings=Table("Settings.", ("setting", "value"), (("a_rather_long_name_of_a_setting" * 2, "1e-3"),)),
+        settings=Table("toy-settings", "Settings.", ("setting", "value"), (("a_rather_long_name_of_a_setting" * 2, "1e-3"),)),
         command="steadygrad run toy --preset smoke --out a-folder-with-a-rather-long-name-somewhere/deep/down",
     )
 
@@ -142,6 +135,16 @@ def test_figures_and_tables_are_seen_and_nothing_is_too_wide(made, tmp_path, wid
     assert len(probe["tables"]) == 6
     assert min(probe["tables"]) >= 2
     assert probe["text"] >= 12
+
+
+def test_it_prints_with_everything_unfolded(made, tmp_path):
+    shut, unfolded = tmp_path / "shut.pdf", tmp_path / "open.pdf"
+    visit(made, tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={shut}")
+    copy = tmp_path / "open.html"
+    copy.write_text(made.read_text().replace("<details", "<details open"))
+    visit(copy, tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={unfolded}")
+    pages = [len(re.findall(rb"/Type\s*/Page\b", path.read_bytes())) for path in (shut, unfolded)]
+    assert pages[0] == pages[1]
 
 
 def test_it_prints(made, tmp_path):

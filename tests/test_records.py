@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadygrad import records
+from steadygrad import files, records
 from steadygrad.engine.environment import environment
 from steadygrad.records import Record, dumps, loads, read, trial_id, write
 
@@ -64,7 +64,7 @@ def test_write_replaces_and_leaves_nothing_else(tmp_path):
 
 def test_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
     path = write(tmp_path, RECORD)
-    monkeypatch.setattr(records.os, "fsync", lambda handle: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(files.os, "fsync", lambda handle: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path, replace(RECORD, result={"loss": "new"}))
     assert read(tmp_path).records == [RECORD]

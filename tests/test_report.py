@@ -3,14 +3,17 @@
 import math
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import ChoiceLoader, DictLoader
 from matplotlib.figure import Figure as Picture
 
 from steadygrad import records
 from steadygrad.records import Record
-from steadygrad.report import VERDICTS, Claim, Figure, NoRecordsError, Section, Table, facts, generic, page, style
+from steadygrad.report import Figure, NoRecordsError, Part, Section, Table, facts, generic, page, style, verdicts
+from steadygrad.report.verdicts import Verdict
 
 MACHINE = {
     "cpu": "Abacus 3000",
@@ -37,21 +40,22 @@ def drawing():
     return picture
 
 
+SHORT, HOLDS, NOTHING = Verdict(verdicts.SHORTER, "3 of 9 passes, 2 seeds"), Verdict(verdicts.HOLDS), Verdict(verdicts.NO_DATA)
+
+
 def section(found):
-    claims = (
-        Claim("T1", "It learns.", "0.3", "0.25", "reproduced", "It does."),
-        Claim("T2", "It is fast.", "1 s", "2 s", "not reproduced", "It is not."),
-        Claim("T3", "It is green.", "green", "", "no data", "Nobody looked."),
+    parts = (
+        Part("T1a", "It learns.", "0.3", "0.25", SHORT, HOLDS, "It does."),
+        Part("T1b", "It is fast.", "1 s", "2 s", Verdict(verdicts.CONTRADICTED), NOTHING, "It is not."),
+        Part("T3", "It is green.", "green", "", NOTHING, Verdict(verdicts.NOT_APPLICABLE), "Nobody looked."),
     )
-    blocks = (
-        "## The losses",
-        "A paragraph.",
+    exhibits = (
         Figure("toy-t1", "Loss over steps.", "A falling line.", drawing, len(found)),
         Figure("toy-other", "The same again.", "Another falling line.", drawing, 1),
-        Table("Times.", ("method", "ours"), (("BPTT", "2 s"), ("RBP", "3 ± 1 s")), "A note.", "toy-t2-times"),
+        Table("toy-t2-times", "Times.", ("method", "ours"), (("BPTT", "2 s"), ("RBP", "3 ± 1 s")), "A note."),
     )
-    settings = Table("Settings.", ("setting", "value"), (("rate", "1e-3"),))
-    return Section("toy", "A toy", "About the toy.", claims, blocks, settings, "steadygrad run toy --preset smoke")
+    settings = Table("toy-settings", "Settings.", ("setting", "value"), (("rate", "1e-3"),))
+    return Section("toy", "A toy", parts, exhibits, settings, "steadygrad run toy --preset smoke")
 
 
 class Reader(HTMLParser):
@@ -90,7 +94,7 @@ def runs(tmp_path):
 
 def without_figures(found):
     made = section(found)
-    return Section(**{**vars(made), "blocks": tuple(block for block in made.blocks if not isinstance(block, Figure))})
+    return replace(made, exhibits=tuple(exhibit for exhibit in made.exhibits if not isinstance(exhibit, Figure)))
 
 
 @pytest.fixture(scope="module")
@@ -111,25 +115,52 @@ def test_the_page(written, html):
     assert len(read.found["img"]) == 2
     assert [image["alt"] for image in read.found["img"]] == ["A falling line.", "Another falling line."]
     assert len(read.found["table"]) == 3  # claims, times, settings
-    for part in ("About the toy.", "<h3>The losses</h3>", "<p>A paragraph.</p>", "A note.", "steadygrad run toy --preset smoke"):
+    for part in ("It learns.", "Nobody looked.", "A note.", "steadygrad run toy --preset smoke"):
         assert part in html
     assert "Abacus 3000, 2 cores, Linux" in html
     assert "steadygrad 0.1.0, commit 0123456789 with local changes, torch 2.13.0" in html
     assert "1 min 33 s over 3 trials (median 31 s, longest 32 s), started 2026-11-16" in html.replace("\u00a0", " ")
     assert (
-        "1 experiment, 3 trials with a result, none failed. 3 claims of the paper: 1 reproduced, 1 not reproduced, 1 no data."
-        in html
-    )
+        "1 experiment, 3 trials with a result, none failed. 3 parts of 2 claims. As published: 1 reproduced in a shorter run, 1 "
+        "contradicted at length, 1 no data. Where the assumptions hold: 1 holds, 1 not applicable, 1 no data."
+    ) in html
     assert html.index('id="claims"') < html.index('id="toy"')
 
 
-def test_claims_link_to_what_shows_them(html):
-    assert '<a href="#figure-1">Figure 1</a>' in html  # T1: toy-t1
-    assert '<a href="#table-1">Table 1</a>' in html  # T2: toy-t2-times
-    assert '<a href="#toy">A toy</a></td>' in html  # T3: nothing shows it
+FOLDED = """{% from "fold.html.jinja" import fold %}
+<p>Prose about {{ who }}.</p>
+{% call fold("toy-t1", "T1: losses") %}{{ show("t1", "other", "missing") }}{% endcall %}
+{% call fold("toy-t3", "The rest") %}{{ show("t2*") }}{% endcall %}"""
+
+
+@pytest.fixture
+def folded(monkeypatch):
+    """The toy's section with a template of its own."""
+    made = page.templates()
+    monkeypatch.setattr(page, "templates", lambda: made)
+    made.loader = ChoiceLoader([DictLoader({"toy.jinja": FOLDED}), made.loader])
+    return lambda found: replace(section(found), template="toy.jinja", numbers={"who": "<b>toys</b>"})
+
+
+def test_claims_link_to_the_fold_that_shows_them(runs, tmp_path, folded):
+    html = page.write(runs, tmp_path / "report.html", {"toy": folded}).page.read_text()
+    assert html.count('<a href="#toy-t1">') == 2  # both parts of T1
+    assert "Prose about &lt;b&gt;toys&lt;/b&gt;." in html
     read = Reader(html)
     assert len(read.ids) == len(set(read.ids))
     assert {link[1:] for link in read.links if link.startswith("#")} <= set(read.ids)
+    inside = html[html.index('id="toy-t1"') : html.index('id="toy-t3"')]
+    assert inside.count("<img") == 2
+
+
+def test_an_exhibit_that_no_prose_shows_is_noticed(runs, tmp_path, folded, monkeypatch):
+    def forgetful(found):
+        made = folded(found)
+        more = Table("toy-more", "More.", ("a",), (("1",),))
+        return replace(made, exhibits=(*made.exhibits, more))
+
+    with pytest.raises(ValueError, match=r"toy.jinja shows no toy-more"):
+        page.write(runs, tmp_path / "report.html", {"toy": forgetful})
 
 
 def test_the_page_needs_no_other_file(html):
@@ -164,14 +195,20 @@ def test_nothing_unfinished_is_left_and_the_old_page_is_replaced(runs, tmp_path)
     assert not [path for path in tmp_path.rglob("*.part")]
 
 
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    out = tmp_path / "report.html"
+def test_a_page_that_cannot_be_written_leaves_the_old_one(runs, tmp_path, monkeypatch):
+    out = tmp_path / "out" / "report.html"
+    out.parent.mkdir()
     out.write_text("old")
-    monkeypatch.setattr(page.os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("steadygrad.files.os.replace", lambda *names: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        page.put(out, b"new")
-    assert os.listdir(tmp_path) == ["report.html"]
+        page.write(runs, out, {"toy": without_figures})
+    assert os.listdir(out.parent) == ["report.html"]
     assert out.read_text() == "old"
+
+
+def test_a_page_among_the_records_is_no_stranger(runs):
+    page.write(runs, runs / "report.html", {"toy": section})
+    assert page.write(runs, runs / "report.html", {"toy": section}).strangers == []
 
 
 def test_failed_trials_are_shown_with_their_error(runs, tmp_path):
@@ -237,7 +274,7 @@ def test_an_experiment_without_a_section_gets_a_table(runs, tmp_path):
     html = page.write(runs, tmp_path / "report.html", {}).page.read_text()
     assert "No experiment on this page tests a claim" in html
     made = generic.section(records.read(runs).records)
-    (table,) = made.blocks
+    (table,) = made.exhibits
     assert table.head == ("seed", "final", "note")
     assert table.rows == (("0", "0.25", "fine"), ("1", "1.25", "fine"), ("2", "2.25", "fine"))
     assert "loss" in table.note
@@ -246,7 +283,7 @@ def test_an_experiment_without_a_section_gets_a_table(runs, tmp_path):
 
 def test_the_plain_table_says_what_it_leaves_out():
     many = [record(seed=seed) for seed in range(generic.MOST_ROWS + 5)]
-    (table,) = generic.section(many).blocks
+    (table,) = generic.section(many).exhibits
     assert len(table.rows) == generic.MOST_ROWS
     assert f"The first {generic.MOST_ROWS} of {generic.MOST_ROWS + 5} trials." in table.note
 
@@ -257,7 +294,7 @@ def test_the_plain_table_bears_results_of_all_shapes():
         Record("toy", {"seed": 1, "x": None}, {"a": 3, "b": math.nan, "c": {}}, None),
         Record("toy", {"x": "y"}, {"seed": True}, None),
     ]
-    (table,) = generic.section(found).blocks
+    (table,) = generic.section(found).exhibits
     assert table.head == ("seed", "x", "a", "b", "seed (result)")
     assert ("0", "–", "(list of 2)", "–", "–") in table.rows
     assert ("1", "–", "3", "NaN", "–") in table.rows
@@ -289,7 +326,7 @@ def test_a_figure_that_fails_leaves_the_others(runs, tmp_path):
 
     def with_broken(found):
         figures = (Figure("toy-bad", "Bad.", "bad", broken, 0), Figure("toy-good", "Good.", "good", Picture, 0))
-        return Section(**{**vars(section(found)), "blocks": figures})
+        return replace(section(found), exhibits=figures)
 
     written = page.write(runs, tmp_path / "report.html", {"toy": with_broken})
     assert written.problems == ["The figure toy-bad could not be drawn: ZeroDivisionError: no trials"]
@@ -301,7 +338,7 @@ def test_a_figure_that_fails_leaves_the_others(runs, tmp_path):
 
 def test_two_figures_of_one_name_are_refused(runs, tmp_path):
     def twice(found):
-        return Section(**{**vars(section(found)), "blocks": (Figure("toy-one", "One.", "one", Picture, 0),) * 2})
+        return replace(section(found), exhibits=(Figure("toy-one", "One.", "one", Picture, 0),) * 2)
 
     with pytest.raises(ValueError, match="two figures are named 'toy-one'"):
         page.write(runs, tmp_path / "report.html", {"toy": twice})
@@ -322,20 +359,25 @@ def test_odd_times_are_left_out(seconds):
 
 
 def test_wrong_parts_are_refused():
-    with pytest.raises(ValueError, match="the verdict on H1 is 'maybe'; choose one of reproduced, "):
-        Claim("H1", "", "", "", "maybe", "")
+    with pytest.raises(ValueError, match="the verdict on H1 is 'holds'; choose one of reproduced at "):
+        Part("H1", "", "", "", HOLDS, HOLDS, "")
     with pytest.raises(ValueError, match="small letters, digits"):
         Figure("../up", "", "", drawing, 0)
     with pytest.raises(ValueError, match="has 1 cells for 2 columns"):
-        Table("Times", ("a", "b"), (("1",),))
+        Table("times", "Times", ("a", "b"), (("1",),))
 
 
-def test_a_verdict_does_not_hang_on_its_colour(runs, tmp_path):
+def test_a_verdict_does_not_hang_on_its_colour_and_has_its_length_below(runs, tmp_path):
     def judged(found):
-        claims = tuple(Claim(f"T{i}", "t", "p", "o", verdict, "r") for i, verdict in enumerate(VERDICTS))
-        return Section(**{**vars(without_figures(found)), "claims": claims})
+        names = zip(verdicts.PUBLISHED, (*verdicts.CORRECTED, *[verdicts.HOLDS] * 3), strict=True)
+        parts = tuple(Part(f"T{i}", "t", "p", "o", Verdict(a, "9 seeds"), Verdict(b), "r") for i, (a, b) in enumerate(names))
+        return replace(without_figures(found), parts=parts)
 
     html = page.write(runs, tmp_path / "report.html", {"toy": judged}).page.read_text()
-    marks = re.findall(r'class="verdict [a-z-]+"><span aria-hidden="true">(.)</span> ([a-z ]+)</span>', html)
-    assert [verdict for _, verdict in marks] == list(VERDICTS)
-    assert len({mark for mark, _ in marks}) == len(VERDICTS)
+    found = re.findall(r'class="verdict ([a-z]+)"><span aria-hidden="true">(.)</span> ([^<]+)</span>', html)
+    marks = {name.replace("&#39;", "'"): (mark, kind) for kind, mark, name in found}
+    assert set(marks) == {*verdicts.PUBLISHED, *verdicts.CORRECTED}
+    assert len(set(marks.values())) == 4
+    assert marks[verdicts.AT_LENGTH] == ("✓", "good")
+    assert marks[verdicts.CONTRADICTED] == marks[verdicts.FAILS] == ("✗", "bad")
+    assert html.count('<span class="rests">9\u00a0seeds</span>') + html.count('<span class="rests">9 seeds</span>') == 8

@@ -9,9 +9,11 @@ from steadygrad.report import SECTIONS, Table, page, style, text
 
 
 def test_columns_of_numbers_are_aligned_to_the_right():
-    table = Table("", ("name", "paper", "ours", "empty"), (("RBP", "29.25 ± 3.3", "3 of 4", ""), ("BPTT", "24 %", "NaN", "")))
+    table = Table(
+        "t", "", ("name", "paper", "ours", "empty"), (("RBP", "29.25 ± 3.3", "3 of 4", ""), ("BPTT", "24 %", "NaN", ""))
+    )
     assert page.Item(table, "table", 1).right == [False, True, True, False]
-    assert page.Item(Table("", ("a", "b"), ()), "table", 1).right == [False, False]
+    assert page.Item(Table("t", "", ("a", "b"), ()), "table", 1).right == [False, False]
 
 
 def test_methods_are_told_apart_without_colour():
@@ -27,7 +29,7 @@ def test_unknown_methods_are_drawn_too():
     with style.use():
         axes = Picture().subplots()
         style.curve(axes, "mine", [1, 2], [1, 2])
-        style.curve(axes, "rbp", [], [])
+        style.curve(axes, "rbp-uniform", [], [])
     assert len(axes.lines) == 2
 
 
@@ -36,7 +38,7 @@ def test_the_style_leaves_others_alone():
 
     before = dict(mpl.rcParams)
     with style.use():
-        style.curve(Picture().subplots(), "rbp", [1, 2], [1, 2])
+        style.curve(Picture().subplots(), "rbp-uniform", [1, 2], [1, 2])
     assert dict(mpl.rcParams) == before
 
 
@@ -66,3 +68,11 @@ def test_durations(seconds, shown):
 
 def test_every_section_of_ours_is_a_builder():
     assert all(callable(builder) for builder in SECTIONS.values())
+
+
+@pytest.mark.parametrize("count", [0, 1, 120, 121, 2000])
+def test_long_curves_are_thinned_and_keep_their_ends(count):
+    kept = style.thinned(count)
+    assert len(kept) == len(set(kept)) == min(count, style.POINTS)
+    assert kept == sorted(kept)
+    assert not count or (kept[0], kept[-1]) == (0, count - 1)

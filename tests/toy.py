@@ -16,7 +16,7 @@ from steadygrad.experiments.experiment import Experiment, Preset
 class Toy:
     """Settings of the toy."""
 
-    method: Literal["sum", "fail", "die", "exit", "tensor", "inf", "warn", "machine"] = "sum"
+    method: Literal["sum", "fail", "die", "exit", "tensor", "inf", "warn", "machine", "die-once"] = "sum"
     """What the trial does."""
     steps: int = 3
     """How many numbers are added."""
@@ -84,3 +84,21 @@ TOY = Experiment(
     run=run,
     headline=headline,
 )
+
+
+def resuming(config, report, checkpoint):
+    """Adds the same numbers as `run`, keeping count on the disk; killed at its second step the first time."""
+    checkpoint.every = 0
+    saved = checkpoint.load()
+    done, total = (saved["done"], saved["total"]) if saved else (0, 0.0)
+    here = 0
+    for step in range(done, config.steps):
+        if step == 1 and not saved:
+            os.kill(os.getpid(), signal.SIGKILL)
+        total += config.rate * random.random()
+        here += 1
+        checkpoint.save(lambda step=step, total=total: {"done": step + 1, "total": total})
+    return {"total": total, "steps here": here}
+
+
+RESUMING = Experiment("resuming", "", Toy, {"smoke": Preset((), 0.0, "")}, resuming, headline, resumes=True)

@@ -6,6 +6,7 @@ from typing import Any
 from steadygrad import hyper, penalty
 from steadygrad.api import steady_state
 from steadygrad.diagnose import Diagnosis, diagnose
+from steadygrad.failure import past_warnings
 from steadygrad.fixedpoint import Anderson, Broyden, Picard
 from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
@@ -13,6 +14,7 @@ from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Ne
 from steadygrad.module import Equilibrium
 from steadygrad.roots import Minimise, Newton, NewtonCG
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
+from steadygrad.sparse import SparseMatrix
 
 __version__ = "0.1.0"
 
@@ -41,12 +43,14 @@ __all__ = [
     "Phantom",
     "Picard",
     "Solution",
+    "SparseMatrix",
     "Status",
     "SteadyStateError",
     "SteadyStateWarning",
     "diagnose",
     "hyper",
     "minimum",
+    "past_warnings",
     "penalty",
     "root",
     "steady_state",

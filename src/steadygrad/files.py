@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-UNFINISHED = ".unfinished"
+UNFINISHED = ".part"
 """How the names of files end that a killed writer may leave behind."""
 
 
-def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], beside: Path | None = None) -> None:
+def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], None], beside: Path | None = None) -> None:
     """Write a file beside `path`, flush it to the disk, and rename it: a reader sees the old file or the new one, never a part.
 
-    `content` is bytes, or a function that writes into an open file. The file beside has a name of its own for every call, so
+    `content` is bytes, text, or a function that writes into an open file. The file beside has a name of its own for every call, so
     that two writers do not meet; `beside` gives it a fixed one, of which a killed writer leaves one at most. The folder is
     made where it is missing. Needs a file system on which renaming is atomic, as POSIX asks.
 
@@ -27,12 +27,12 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], be
     (b'1 2 3', 1)
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{UNFINISHED}")
+    own = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{UNFINISHED}")
     unfinished = own if beside is None else beside
     try:
         with unfinished.open("wb") as file:
-            if isinstance(content, bytes):
-                file.write(content)
+            if isinstance(content, (bytes, str)):
+                file.write(content.encode() if isinstance(content, str) else content)
             else:
                 content(file)
             file.flush()

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from steadygrad.files import UNFINISHED, write_atomically
+
 SCHEMA = 1
 FIELDS = ("schema", "experiment", "config", "result", "error", "measured", "environment")
 NONFINITE = "$float"  # JSON has no NaN: {"$float": "nan"} stands for it, likewise "inf" and "-inf"
-CLAIMS = ".claims"  # in which the engine marks what is running; see engine/claims.py
-UNFINISHED = ".part"
+LOCKS = ".locks"  # in which the engine marks what is running; see engine/locks.py
+CHECKPOINTS = ".checkpoints"  # how far running trials are
+REPORT = ("report.html", "figures")  # what `steadygrad report --out <folder>/report.html` puts beside the records
+BESIDES = (LOCKS, ".claims", CHECKPOINTS)  # no records; .claims is what locks were called before
 
 
 @dataclass(frozen=True)
@@ -62,24 +64,11 @@ def trial_id(experiment: str, config: dict[str, Any]) -> str:
 
 
 def write(folder: Path, record: Record) -> Path:
-    """Write the record beside its final name, flush it to the disk, then rename: a reader sees all of it or nothing.
-
-    A record of the same trial is replaced. Needs a file system on which rename is atomic, as POSIX asks.
-    """
+    """Write the record, whole or not at all. A record of the same trial is replaced."""
     path = place(folder, record.experiment, record.trial)
     text = dumps(record)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{record.trial}.{os.getpid()}-{secrets.token_hex(4)}{UNFINISHED}")
-    try:
-        with open(unfinished, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    write_atomically(path, text)
     return path
 
 
@@ -120,13 +109,13 @@ def files(folder: Path, experiment: str | None) -> Iterator[tuple[Path, str]]:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give the folder in which the records are, or shall be.")
     for path in sorted(folder.iterdir()) if folder.exists() else []:
-        if experiment not in (None, path.name):
+        if experiment not in (None, path.name) or path.name in REPORT:
             continue
         if not path.is_dir():
             yield path, "lies outside the folder of an experiment"
             continue
         for inner in sorted(path.iterdir()):
-            if inner.name != CLAIMS:
+            if inner.name not in BESIDES:
                 yield inner, kind(inner)
 
 
@@ -147,20 +136,9 @@ def place(folder: Path, experiment: str, trial: str) -> Path:
 
 
 def remove_unfinished(folder: Path, experiment: str, trial: str) -> None:
-    """Clear away what a killed run left of this trial; only for whoever holds the claim to it."""
+    """Clear away what a killed run left of this trial; only for whoever holds its lock."""
     for path in place(folder, experiment, trial).parent.glob(f".{trial}.*{UNFINISHED}"):
         path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename survive a loss of power."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def dumps(record: Record) -> str:

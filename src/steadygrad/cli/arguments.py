@@ -18,25 +18,23 @@ import tyro
 from steadygrad.engine import cores
 from steadygrad.experiments.experiment import Config, Experiment, merge
 
-PRESETS = ("smoke", "standard", "paper")
+PRESETS = ("smoke", "standard", "long", "paper")
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOptions:
     """Run the trials of a preset that have no result yet; those that failed before are tried again."""
 
     out: Path = Path("runs")
     """Folder for the records, one file a trial. A run that was stopped goes on from it."""
     workers: int = field(default_factory=cores)
     """Processes that run trials, each with one torch thread."""
-    engine: Literal["local", "ray"] = "local"
-    """Where the processes run. "ray" comes in a later version."""
     dry_run: bool = False
     """Only print what would run and what is done already."""
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportOptions:
     """Make one HTML page from records alone."""
 
     runs: Path = Path("runs")
@@ -46,7 +44,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class List:
+class ListOptions:
     """Show the experiments, their presets, how many trials they have and how long they take."""
 
 
@@ -54,7 +52,7 @@ class List:
 class Verb:
     """What was asked for. For a run also of which experiments, which preset, and what to change in its trials."""
 
-    options: Run | Report | List
+    options: RunOptions | ReportOptions | ListOptions
     experiments: tuple[str, ...] = ()
     preset: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,13 +64,13 @@ def parse(words: Sequence[str], experiments: Mapping[str, Experiment]) -> Verb:
         Annotated[one(item), tyro.conf.subcommand(item.name, description=item.about, prefix_name=False)]
         for item in experiments.values()
     ]
-    everything = make_dataclass("All", [("preset", preset_choice(PRESETS), "smoke")], bases=(Run,), frozen=True)
+    everything = make_dataclass("All", [("preset", preset_choice(PRESETS), "smoke")], bases=(RunOptions,), frozen=True)
     about = "Every experiment, one after the other."
     choices.append(Annotated[everything, tyro.conf.subcommand("all", description=about, prefix_name=False)])
     experiment = Annotated[Union[tuple(choices)], tyro.conf.arg(name="")]  # noqa: UP007
     run = make_dataclass("RunVerb", [("experiment", experiment)], frozen=True)
-    run.__doc__ = Run.__doc__
-    verbs = {"run": run, "report": Report, "list": List}
+    run.__doc__ = RunOptions.__doc__
+    verbs = {"run": run, "report": ReportOptions, "list": ListOptions}
     chosen: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in verbs.items())]  # noqa: UP007
     found: Any = tyro.cli(
         chosen,
@@ -94,7 +92,7 @@ def one(experiment: Experiment) -> type:
         ("preset", preset_choice(tuple(experiment.presets)), next(iter(experiment.presets))),
         ("changes", Annotated[flags(experiment), tyro.conf.arg(name="")], field(default_factory=dict)),
     ]
-    return make_dataclass(experiment.name, fields, bases=(Run,), frozen=True)
+    return make_dataclass(experiment.name, fields, bases=(RunOptions,), frozen=True)
 
 
 def preset_choice(names: tuple[str, ...]) -> Any:
@@ -107,7 +105,7 @@ def flags(experiment: Experiment) -> Any:
     texts = attribute_docstrings(experiment.config)
     fields: dict[str, Any] = {}
     for item in dataclasses.fields(experiment.config):
-        if item.name in {"preset", *Run.__dataclass_fields__}:
+        if item.name in {"preset", *RunOptions.__dataclass_fields__}:
             raise ValueError(f"the config of {experiment.name!r} has the field {item.name!r}, which is an option of every run.")
         hint = tyro.conf.arg(help=texts.get(item.name, ""), help_behavior_hint="(default: as the preset has it)")
         fields[item.name] = Annotated[hints[item.name], hint, tyro.conf.FlagConversionOff]

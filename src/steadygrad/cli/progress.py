@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from steadygrad.cli.printable import printable
 from steadygrad.engine import Listener
 from steadygrad.experiments.experiment import Experiment
 from steadygrad.records import Record, Stranger
@@ -42,7 +43,7 @@ class Pace:
         return (time.monotonic() - self.start) / done * (self.total - self.completed) if done > 0 else None
 
 
-class Watcher(Listener):
+class Display(Listener):
     """Keeps the state that both displays show."""
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
@@ -73,8 +74,7 @@ class Watcher(Listener):
         """Draw the state. A display overrides this."""
 
     def say(self, text: str) -> None:
-        text = text.encode("utf-8", "backslashreplace").decode()  # names of files may be in another encoding
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     @property
     def counts(self) -> str:
@@ -96,7 +96,7 @@ class Watcher(Listener):
         return self.note if self.pace.running else ""
 
 
-class Bar(Watcher):
+class Bar(Display):
     """One line of a live display that all experiments share."""
 
     def __init__(self, experiment: Experiment, display: Progress) -> None:
@@ -120,7 +120,7 @@ class Bar(Watcher):
         self.show()
 
 
-class Lines(Watcher):
+class Lines(Display):
     """A line after each trial, and one a minute where trials are long."""
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
@@ -157,7 +157,7 @@ class PlainColumn(TextColumn):
         super().__init__(text_format, markup=False)
 
     def render(self, task: object) -> Text:
-        text = super().render(task)  # type: ignore[arg-type]
+        text = Text(printable(super().render(task).plain))  # type: ignore[arg-type]
         text.no_wrap = True
         return text
 
@@ -181,10 +181,10 @@ def table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) 
     if console.is_terminal:
         drawn = Table(*head)
         for row in rows:
-            drawn.add_row(*(Text(cell) for cell in row))
+            drawn.add_row(*(Text(printable(cell)) for cell in row))
         console.print(drawn)
         return
-    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    widths = [max(len(printable(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line = "  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
         console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)

@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steadygrad.cli.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from steadygrad.cli.arguments import Report, Run, Verb
+    from steadygrad.cli.arguments import ReportOptions, RunOptions, Verb
     from steadygrad.engine import Summary
     from steadygrad.experiments.experiment import Config, Experiment
     from steadygrad.records import Record
@@ -44,28 +46,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def complain(text: str) -> int:
-    print(f"steadygrad: {text}", file=sys.stderr)
+    print(f"steadygrad: {printable(text)}", file=sys.stderr)
     return USAGE
 
 
 def command(words: list[str]) -> int:
     from rich.console import Console
 
-    from steadygrad.cli.arguments import Report, Run, parse
+    from steadygrad.cli.arguments import ReportOptions, RunOptions, parse
     from steadygrad.experiments import EXPERIMENTS
 
     asked = parse(words, EXPERIMENTS)
     console = Console()
     match asked.options:
-        case Run():
+        case RunOptions():
             return run(asked, asked.options, EXPERIMENTS, console)
-        case Report():
+        case ReportOptions():
             return report(asked.options, console)
         case _:
             return show(EXPERIMENTS, console)
 
 
-def run(asked: Verb, options: Run, experiments: dict[str, Experiment], console: Console) -> int:
+def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], console: Console) -> int:
     from steadygrad.cli.arguments import trials
 
     check(options)
@@ -83,9 +85,7 @@ def run(asked: Verb, options: Run, experiments: dict[str, Experiment], console: 
     return FAILED if failed else FINE
 
 
-def check(options: Run) -> None:
-    if options.engine == "ray":
-        raise UsageError("--engine ray comes with steadygrad[ray] in a later version; use --engine local.")
+def check(options: RunOptions) -> None:
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; at least one process must do the work.")
     existing = next(path for path in (options.out.absolute(), *options.out.absolute().parents) if path.exists())
@@ -93,7 +93,7 @@ def check(options: Run) -> None:
         raise UsageError(f"--out {options.out}: {existing} is a file; give a folder for the records.")
 
 
-def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment], options: Run, console: Console) -> int:
+def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment], options: RunOptions, console: Console) -> int:
     """Run the experiments one after the other; how many trials failed."""
     import steadygrad.engine as engine
     from steadygrad.cli.progress import Bar, Lines, live
@@ -102,18 +102,18 @@ def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment],
     with ExitStack() as stack:
         if console.is_terminal:
             display = stack.enter_context(live(console))
-            watchers = {name: Bar(experiments[name], display) for name in plan}
+            displays = {name: Bar(experiments[name], display) for name in plan}
         else:
-            watchers = {name: Lines(experiments[name], console) for name in plan}
+            displays = {name: Lines(experiments[name], console) for name in plan}
         for name, configs in plan.items():
             try:
-                summary = engine.run(experiments[name], configs, options.out, options.workers, watchers[name])
+                summary = engine.run(experiments[name], configs, options.out, options.workers, displays[name])
             except OSError as error:
                 raise UsageError(
                     f"the run has stopped: {error}. Put that right; the same command goes on with the rest."
                 ) from error
             failed += summary.failed
-            say(console, f"{name}: {conclusion(summary, watchers[name].records)}")
+            say(console, f"{name}: {conclusion(summary, displays[name].records)}")
     return failed
 
 
@@ -145,7 +145,7 @@ def preview(plan: dict[str, list[Config]], experiments: dict[str, Experiment], o
     return FINE
 
 
-def report(options: Report, console: Console) -> int:
+def report(options: ReportOptions, console: Console) -> int:
     if not options.runs.is_dir():
         raise UsageError(f"--runs {options.runs} is not a folder; give the one that a run wrote its records to (its --out).")
     from steadygrad.report.page import NoRecordsError, write  # matplotlib and jinja2 take their time
@@ -176,5 +176,4 @@ def show(experiments: dict[str, Experiment], console: Console) -> int:
 
 
 def say(console: Console, text: str) -> None:
-    text = text.encode("utf-8", "backslashreplace").decode()  # names of files may be in another encoding
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

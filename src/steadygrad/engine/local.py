@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from steadygrad.engine.claims import Claims
 from steadygrad.engine.environment import environment
+from steadygrad.engine.locks import TrialLocks
 from steadygrad.engine.processes import Process, quiet_start, spawn
 from steadygrad.engine.worker import Finished, Step, Task, Unwritable
 from steadygrad.experiments.experiment import Config, Experiment, merge, settings
@@ -48,7 +48,7 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Waiting:
     """A trial, and the record that an earlier run left of it, if any."""
 
     name: str
@@ -79,28 +79,29 @@ def run(
     skipped = [trial.before for trial in trials if trial.before is not None and trial.before.done]
     missing = [trial for trial in trials if trial.before is None or not trial.before.done]
     listener.begin(len(trials), skipped, found.strangers)
-    with Run(experiment.name, out, workers, listener) as current:
+    with Dispatcher(experiment.name, out, workers, listener) as current:
         current.work(deque(missing))
     return Summary(current.done, len(skipped) + current.elsewhere, current.failed)
 
 
-def prepare(experiment: Experiment, config: Config, known: dict[str, Record]) -> Trial:
+def prepare(experiment: Experiment, config: Config, known: dict[str, Record]) -> Waiting:
     name = experiment.trial(config)
-    return Trial(name, Task(experiment.name, settings(config), pickle.dumps((experiment.run, config))), known.get(name))
+    call = pickle.dumps((experiment.run, config, experiment.resumes))
+    return Waiting(name, Task(experiment.name, settings(config), call), known.get(name))
 
 
-class Run:
+class Dispatcher:
     """The trials of one experiment on their way through the workers."""
 
     def __init__(self, experiment: str, out: Path, workers: int, listener: Listener) -> None:
         self.experiment, self.out, self.limit, self.listener = experiment, out, workers, listener
-        self.claims = Claims(out / experiment)
+        self.locks = TrialLocks(out / experiment)
         self.idle: list[Process] = []
-        self.busy: list[tuple[Process, Trial]] = []
+        self.busy: list[tuple[Process, Waiting]] = []
         self.done = self.failed = self.elsewhere = 0
 
-    def __enter__(self) -> Run:
-        self.claims.__enter__()
+    def __enter__(self) -> Dispatcher:
+        self.locks.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -111,40 +112,40 @@ class Run:
             process.join()
         for _, trial in self.busy:
             remove_unfinished(self.out, self.experiment, trial.name)
-        self.claims.__exit__(kind, error, trace)
+        self.locks.__exit__(kind, error, trace)
 
-    def work(self, queue: deque[Trial]) -> None:
-        held: deque[Trial] = deque()  # by another run
+    def work(self, queue: deque[Waiting]) -> None:
+        held: deque[Waiting] = deque()  # by another run
         while queue or held or self.busy:
             if not queue:
                 queue, held = held, queue
             while queue and len(self.busy) < self.limit:
                 trial = queue.popleft()
-                if not self.claims.take(trial.name):
+                if not self.locks.take(trial.name):
                     held.append(trial)
                 elif not self.settled(trial):
                     self.start(trial)
             self.listen()
 
-    def settled(self, trial: Trial) -> bool:
-        """Whether another run has finished the trial since we looked; then the claim is given back."""
+    def settled(self, trial: Waiting) -> bool:
+        """Whether another run has finished the trial since we looked; then the lock is given back."""
         record = self.news(trial)
         if record is None:
             return False
         self.elsewhere += record.done
         self.failed += not record.done
-        self.claims.release(trial.name)
+        self.locks.release(trial.name)
         self.listener.finished(record)
         return True
 
-    def news(self, trial: Trial) -> Record | None:
+    def news(self, trial: Waiting) -> Record | None:
         """The trial's record, if it was written since this run began."""
         found = load(place(self.out, self.experiment, trial.name))
         if not isinstance(found, Record):
             return None
         return None if trial.before is not None and dumps(found) == dumps(trial.before) else found
 
-    def start(self, trial: Trial) -> None:
+    def start(self, trial: Waiting) -> None:
         remove_unfinished(self.out, self.experiment, trial.name)
         self.idle = [process for process in self.idle if process.process.is_alive()]
         if not self.idle:
@@ -167,7 +168,7 @@ class Run:
                     self.hear(process, trial, message)
         self.listener.tick()
 
-    def hear(self, process: Process, trial: Trial, message: Any) -> None:
+    def hear(self, process: Process, trial: Waiting, message: Any) -> None:
         match message:
             case Step(done, total, note):
                 self.listener.step(trial.name, min(max(done / total, 0.0), 1.0) if total > 0 else 0.0, note)
@@ -179,7 +180,7 @@ class Run:
             case _:
                 raise TypeError(f"a worker sent {message!r}")
 
-    def bury(self, process: Process, trial: Trial) -> None:
+    def bury(self, process: Process, trial: Waiting) -> None:
         """A worker died. Its trial failed, unless the record was written just before."""
         process.stop(kill=True)
         process.join()
@@ -191,9 +192,9 @@ class Run:
             write(self.out, record)
         self.close(process, trial, record)
 
-    def close(self, process: Process, trial: Trial, record: Record) -> None:
+    def close(self, process: Process, trial: Waiting, record: Record) -> None:
         self.busy.remove((process, trial))
         self.done += record.done
         self.failed += not record.done
-        self.claims.release(trial.name)
+        self.locks.release(trial.name)
         self.listener.finished(record)

@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import random
-import re
 import threading
 import time
 import traceback
@@ -23,7 +22,9 @@ from typing import Any
 import numpy
 import torch
 
-from steadygrad.records import Record, write
+from steadygrad.experiments.checkpoint import Checkpoint
+from steadygrad.experiments.resident import forget_peak, peak_mb
+from steadygrad.records import CHECKPOINTS, Record, trial_id, write
 
 KEPT_WARNINGS = 20
 PAUSE = 0.2  # seconds between two messages about progress
@@ -31,7 +32,7 @@ PAUSE = 0.2  # seconds between two messages about progress
 
 @dataclass(frozen=True)
 class Task:
-    """A trial on its way to a worker. `call` is the pickled pair (run, config): an import that fails there fails one trial."""
+    """A trial on its way to a worker. `call` is (run, config, resumes) pickled: an import that fails there fails one trial."""
 
     experiment: str
     config: dict[str, Any]
@@ -71,9 +72,11 @@ def work(folder: Path, environment: dict[str, Any], connection: Connection) -> N
             task: Task = connection.recv()
         except (EOFError, OSError):  # the parent has closed its end, or is gone
             return
-        record = attempt(task, environment, connection)
+        checkpoint = checkpoint_of(folder, task)
+        record = attempt(task, environment, connection, checkpoint)
         try:
             message = Finished(write_or_fail(folder, record))
+            checkpoint.remove()
         except OSError as error:
             message = Unwritable(f"{folder}: {error}")
         send(connection, message)
@@ -95,7 +98,12 @@ def send(connection: Connection, message: Any) -> None:
         os._exit(1)
 
 
-def attempt(task: Task, environment: dict[str, Any], connection: Connection) -> Record:
+def checkpoint_of(folder: Path, task: Task) -> Checkpoint:
+    """Where this trial keeps how far it is. Whoever runs the trial holds its lock, so nobody else writes there."""
+    return Checkpoint(folder / task.experiment / CHECKPOINTS / f"{trial_id(task.experiment, task.config)}.pt")
+
+
+def attempt(task: Task, environment: dict[str, Any], connection: Connection, checkpoint: Checkpoint) -> Record:
     """Run one trial. Whatever it raises becomes its record."""
     result: dict[str, Any] | None = None
     error: str | None = None
@@ -106,9 +114,10 @@ def attempt(task: Task, environment: dict[str, Any], connection: Connection) -> 
     start = time.perf_counter()
     with collected_warnings() as messages:
         try:
-            run, config = pickle.loads(task.call)
+            run, config, resumes = pickle.loads(task.call)
             fresh_start(config.seed)
-            result = dict(run(config, reporter(connection)))
+            report = reporter(connection)
+            result = dict(run(config, report, checkpoint) if resumes else run(config, report))
             measured = dict(result.pop("measured", {}))
         except BaseException:
             result, error = None, traceback.format_exc()
@@ -164,18 +173,3 @@ def collected_warnings() -> Generator[list[str]]:
     with warnings.catch_warnings():
         warnings.showwarning = collect
         yield messages
-
-
-def forget_peak() -> bool:
-    """Start the kernel's record of this process's peak memory anew; False where there is none (not Linux, or not allowed)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def peak_mb() -> float | None:
-    """The largest resident memory of this process since `forget_peak`, libraries included."""
-    found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found else None

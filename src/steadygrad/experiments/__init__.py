@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from steadygrad.experiments.citation import CITATION
-from steadygrad.experiments.experiment import Experiment
-from steadygrad.experiments.hopfield import HOPFIELD
-from steadygrad.experiments.hyperopt import HYPEROPT
+try:
+    from steadygrad.experiments.citation import CITATION
+    from steadygrad.experiments.experiment import Experiment
+    from steadygrad.experiments.hopfield import HOPFIELD
+    from steadygrad.experiments.hyperopt import HYPEROPT
+    from steadygrad.experiments.theory import THEORY
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("steadygrad"):
+        raise
+    raise ModuleNotFoundError(
+        f"steadygrad.experiments needs {error.name}, which is not installed: pip install 'steadygrad[experiments]'",
+        name=error.name,
+    ) from error
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (HOPFIELD, CITATION, HYPEROPT)}
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (THEORY, HOPFIELD, CITATION, HYPEROPT)}

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args, get_type_hints
 from steadygrad.records import Record, trial_id
 
 Config: TypeAlias = Any  # an instance of the experiment's own frozen dataclass
-Report = Callable[[int, int, str], None]
+ReportProgress = Callable[[int, int, str], None]
 """report(done, total, "loss 0.12"): how far a trial is, and a word about it."""
 
 
@@ -30,15 +30,18 @@ class Experiment:
 
     `config` is a frozen dataclass of JSON scalars with a `seed`; its attribute docstrings become the help of the command line.
     `run` is a function of a module (worker processes import it) that returns the reproducible result; what it puts under
-    "measured" (times, memory) is kept apart. `headline` is the running result in a few words.
+    "measured" (times, memory) is kept apart. It is called as run(config, report) or, where it resumes, as run(config, report,
+    checkpoint). `headline` is the running result in a few words.
     """
 
     name: str
     about: str
     config: type
     presets: Mapping[str, Preset]
-    run: Callable[[Config, Report], dict[str, Any]]
+    run: Callable[..., dict[str, Any]]
     headline: Callable[[Sequence[Record]], str]
+    resumes: bool = False
+    """Whether `run` takes a third argument, a `Checkpoint`, and goes on from what a killed trial saved there."""
 
     def __post_init__(self) -> None:
         if not dataclasses.is_dataclass(self.config) or "seed" not in self.config.__dataclass_fields__:
@@ -57,7 +60,10 @@ class Experiment:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """The config as a record stores it. A whole number in a float field becomes a float, so that 1 and 1.0 are one trial."""
+    """The config as a record stores it: without what was not there when the first records were written, and is as it was then.
+
+    A whole number in a float field becomes a float, so that 1 and 1.0 are one trial.
+    """
     hints = get_type_hints(type(config))
     values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -66,9 +72,20 @@ def settings(config: Config) -> dict[str, Any]:
             raise TypeError(
                 f"{field.name} of {config!r} is a {type(value).__name__}; a config holds str, int, float, bool or None only."
             )
+        if "before" in field.metadata and value == field.metadata["before"]:
+            continue
+        value = field.metadata.get("stored", {}).get(value, value)
         kinds = get_args(hint) or (hint,)
         values[field.name] = float(value) if type(value) is int and float in kinds and int not in kinds else value
     return values
+
+
+def before(value: Any) -> dict[str, Any]:
+    """Metadata of a config's field that came when records without it were there: they ran with this value.
+
+    A trial with that value is the trial that it always was: its record has no such entry, and its name stays the same.
+    """
+    return {"before": value}
 
 
 def merge(experiment: Experiment, configs: Iterable[Config]) -> list[Config]:

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit
-from steadygrad.linear import Auto, Neumann, NormalCG
+from collections.abc import Callable
 
-NAMES = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
+import torch
+from torch import Tensor
+
+import steadygrad as sg
+
+Gradient = sg.Implicit | sg.BPTT | sg.TBPTT | sg.ARTBP
+STORED = {"rbp-uniform": "rbp"}
+"""How a record spells a method. "rbp" has always meant the random start there, while `gradient="rbp"` of the library starts at
+zero; so the experiments have a name of their own for it, and old records keep theirs."""
+SPELLED = {"stored": STORED}
+"""Metadata of a config's field for the method."""
+UNROLLED = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson")
+"""The methods that take no J at one state, but go back through the steps as they were."""
+NAMES = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
 
 
-def gradient(method: str, steps: int, seed: int, auto: Auto | None = None) -> Gradient:
+def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ridge: float = 0.0) -> Gradient:
     """The gradient method by its name in the paper, with K = `steps`; `seed` is for the draws of RBP and ARTBP.
 
     ARTBP's Poisson law has the mean K: the paper cuts "near step 95 of 100, where TBPTT stops", so K steps from the end.
-    Original RBP draws z₀ ~ U[0,1], unscaled; "rbp-zeros" starts at zero.
+    "rbp-uniform" is original RBP as released: z₀ ~ U[0,1], unscaled; "rbp-zeros" starts at zero. `ridge` is added to CG-RBP's
+    normal matrix; the released code has 1e-5.
     """
     match method:
         case "bptt":
-            return BPTT()
+            return sg.BPTT()
         case "tbptt":
-            return TBPTT(steps=steps)
+            return sg.TBPTT(steps=steps)
         case "artbp-uniform":
-            return ARTBP("uniform", seed=seed)
+            return sg.ARTBP("uniform", seed=seed)
         case "artbp-poisson":
-            return ARTBP("poisson", mean=float(steps), seed=seed)
-        case "rbp":
-            return Implicit(Picard(max_steps=steps, rtol=0), initial="uniform", seed=seed)
+            return sg.ARTBP("poisson", mean=float(steps), seed=seed)
+        case "rbp-uniform":
+            return sg.Implicit(sg.Picard(max_steps=steps, rtol=0), initial="uniform", seed=seed)
         case "rbp-zeros":
-            return Implicit(Picard(max_steps=steps, rtol=0))
+            return sg.Implicit(sg.Picard(max_steps=steps, rtol=0))
         case "cg-rbp":
-            return Implicit(NormalCG(steps=steps))
+            return sg.Implicit(sg.NormalCG(steps=steps, ridge=ridge))
         case "neumann-rbp":
-            return Implicit(Neumann(steps=steps))
+            return sg.Implicit(sg.Neumann(steps=steps))
         case "auto":
-            return Implicit(Auto() if auto is None else auto)
+            return sg.Implicit(sg.Auto() if auto is None else auto)
         case _:
             raise ValueError(f"{method!r} is no gradient method; choose one of {', '.join(NAMES)}.")
+
+
+def onward(h: Tensor, update: Callable[[Tensor], Tensor]) -> Tensor:
+    """F(h) by value, h by derivative: a loss of it gives its cotangent at F(h) to whatever made h."""
+    with torch.no_grad():
+        moved = update(h) - h
+    return h + moved
 
 
 def short(value: float) -> float:

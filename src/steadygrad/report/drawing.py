@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from dataclasses import dataclass
 
 from steadygrad.report import style
@@ -31,4 +32,13 @@ def draw(figure: Figure) -> Drawn:
         picture.savefig(svg, format="svg", metadata={"Date": None})
         picture.savefig(pdf, format="pdf", metadata={"CreationDate": None})
         width, height = picture.get_size_inches()
-    return Drawn(svg.getvalue(), pdf.getvalue(), round(96 * float(width)), round(96 * float(height)))
+    return Drawn(rounded(svg.getvalue()), pdf.getvalue(), round(96 * float(width)), round(96 * float(height)))
+
+
+def rounded(svg: bytes) -> bytes:
+    """Coordinates of paths and markers to a hundredth of a point, which nobody sees. Not those of scales: letters are scaled."""
+
+    def shorter(places: re.Match[bytes]) -> bytes:
+        return re.sub(rb"\d+\.\d{3,}", lambda found: b"%.2f" % float(found[0]), places[0])
+
+    return re.sub(rb' (?:d|x|y)="[^"]*"', shorter, svg)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadygrad.records import Record
-from steadygrad.report.section import VERDICTS, Section
+from steadygrad.report.section import Section
 from steadygrad.report.text import duration, plural
+from steadygrad.report.verdicts import CORRECTED, PUBLISHED
 
 LONGEST = 1e12
 """Seconds: more is no time that was measured."""
@@ -85,8 +86,14 @@ def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
     done = sum(record.done for record in records)
     text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result"
     text += f", {len(records) - done} failed." if done < len(records) else ", none failed."
-    verdicts = Counter(claim.verdict for section in sections for claim in section.claims)
-    if verdicts:
-        counts = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
-        text += f" {plural(verdicts.total(), 'claim').capitalize()} of the paper: {counts}."
+    parts = [part for section in sections for part in section.parts]
+    if parts:
+        text += f" {plural(len(parts), 'part')} of {plural(len({part.claim for part in parts}), 'claim')}. As published: "
+        text += f"{tally([part.published.name for part in parts], PUBLISHED)}. Where the assumptions hold: "
+        text += f"{tally([part.corrected.name for part in parts], CORRECTED)}."
     return text[0].upper() + text[1:]
+
+
+def tally(names: Sequence[str], order: Sequence[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name])

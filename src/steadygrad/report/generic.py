@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from steadygrad.records import Record
-from steadygrad.report.section import Section, Table
+from steadygrad.report.section import Section, Table, present
 from steadygrad.report.text import number, plural
 
 MOST_ROWS = 200
@@ -18,38 +18,30 @@ def section(records: Sequence[Record]) -> Section:
     name = records[0].experiment
     varied, fixed = split([record.config for record in records])
     trials = table(sorted((record for record in records if record.done), key=order), varied)
-    return Section(
-        name=name,
-        title=name,
-        about="This version of steadygrad has no section for this experiment; here are its records as they stand.",
-        claims=(),
-        blocks=(trials,) if trials.rows else ("No trial has a result.",),
-        settings=settings(fixed),
-        command=f"steadygrad run {name}",
-    )
+    settings = Table("settings", "Settings that all trials share.", ("setting", "value"), rows(fixed))
+    return Section(name, name, (), present(trials), settings, f"steadygrad run {name}")
 
 
 def table(done: Sequence[Record], varied: Sequence[str]) -> Table:
     results = [record.result or {} for record in done]
     shown = [key for key in keys(results) if any(is_scalar(result.get(key)) for result in results)]
     hidden = [key for key in keys(results) if key not in shown]
-    rows = tuple(
+    body = tuple(
         tuple(cell(record.config.get(key)) for key in varied) + tuple(cell(result.get(key)) for key in shown)
         for record, result in zip(done, results, strict=True)
     )
     notes: list[str] = []
     if hidden:
         notes.append(f"Not shown, since more than one number each: {', '.join(hidden)}.")
-    if len(rows) > MOST_ROWS:
-        notes.append(f"The first {MOST_ROWS} of {plural(len(rows), 'trial')}.")
+    if len(body) > MOST_ROWS:
+        notes.append(f"The first {MOST_ROWS} of {plural(len(body), 'trial')}.")
     head = (*varied, *(f"{key} (result)" if key in varied else key for key in shown))
-    return Table("The trials and their results.", head, rows[:MOST_ROWS], note=" ".join(notes))
+    return Table("trials", "The trials and their results.", head, body[:MOST_ROWS], " ".join(notes))
 
 
-def settings(entries: dict[str, Any]) -> Table:
-    """Names and values, for `Section.settings`."""
-    rows = tuple((key, cell(value)) for key, value in entries.items())
-    return Table("Settings that all trials share.", ("setting", "value"), rows)
+def rows(entries: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Names and values, for a table of settings."""
+    return tuple((key, cell(value)) for key, value in entries.items())
 
 
 def split(configs: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, Any]]:

@@ -1,34 +1,42 @@
-"""What a page is made of: claims, figures, tables and sentences, one section an experiment."""
+"""What a page is made of: parts of claims with their verdicts, figures, tables and prose, one section an experiment."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from steadygrad.report.verdicts import CORRECTED, NO_DATA, PUBLISHED, Verdict
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-VERDICTS = ("reproduced", "reproduced in one mode", "not reproduced", "no data")
+NOTHING = Verdict(NO_DATA)
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One claim of the paper, its number and ours, and whether they agree."""
+class Part:
+    """A part of a claim of the paper: its number and ours, and the two verdicts on it."""
 
     id: str
-    """as in the notes on the paper, "H1"; the figure or table named <section>-h1 (or -h1-...) is linked beside it"""
+    """the claim and the letter of the part, "H1a"; the fold <section>-h1 of the page shows what it rests on"""
     text: str
     paper: str
     ours: str
-    verdict: str
-    """one of VERDICTS"""
-    reason: str
+    published: Verdict
+    corrected: Verdict
+    why: str
+    """one short sentence"""
 
     def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"the verdict on {self.id} is {self.verdict!r}; choose one of {', '.join(VERDICTS)}.")
+        for verdict, names in ((self.published, PUBLISHED), (self.corrected, CORRECTED)):
+            if verdict.name not in names:
+                raise ValueError(f"the verdict on {self.id} is {verdict.name!r}; choose one of {', '.join(names)}.")
+
+    @property
+    def claim(self) -> str:
+        return self.id.rstrip("abcdefgh")
 
 
 @dataclass(frozen=True)
@@ -52,36 +60,44 @@ class Figure:
 class Table:
     """A table of strings. Columns whose cells are all numbers are aligned to the right."""
 
+    name: str
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
-    name: str = ""
-    """where a claim shall link to it, "hopfield-h2" """
 
     def __post_init__(self) -> None:
-        if self.name:
-            _check_name(self.name)
+        _check_name(self.name)
         for row in self.rows:
             if len(row) != len(self.head):
                 raise ValueError(f"a row of {self.caption!r} has {len(row)} cells for {len(self.head)} columns: {row}.")
 
 
-Block = Figure | Table | str
+Exhibit = Figure | Table
 
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one experiment. A block that is a string is a paragraph, or a heading if it starts with "## "."""
+    """What the page says of one experiment.
+
+    `template` is a file of prose that shows the exhibits by `show("h1")`, the name without the section's, or `show("g1-*")` for
+    all that begin so, and has `numbers` to speak of; without a template the exhibits follow each other.
+    """
 
     name: str
     title: str
-    about: str
-    claims: tuple[Claim, ...]
-    blocks: tuple[Block, ...]
+    parts: tuple[Part, ...]
+    exhibits: tuple[Exhibit, ...]
     settings: Table
     command: str
     """what to type to make the records again"""
+    template: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def present(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:
+    """Those that the records can make: a table without rows is none."""
+    return tuple(e for e in exhibits if e is not None and not (isinstance(e, Table) and not e.rows))
 
 
 def _check_name(name: str) -> None:

@@ -1,13 +1,18 @@
-"""Which experiment has which section."""
+"""Which experiment has which section, in the order of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from steadygrad.records import Record
-from steadygrad.report import citation, hopfield, hyperopt
+from steadygrad.report import citation, hopfield, hyperopt, theory
 from steadygrad.report.section import Section
 
 Builder = Callable[[Sequence[Record]], Section]
 # An experiment that is not here gets the section of generic.py.
-SECTIONS: dict[str, Builder] = {"hopfield": hopfield.section, "citation": citation.section, "hyperopt": hyperopt.section}
+SECTIONS: dict[str, Builder] = {
+    "hopfield": hopfield.section,
+    "citation": citation.section,
+    "hyperopt": hyperopt.section,
+    "theory": theory.section,
+}

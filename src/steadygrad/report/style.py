@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 
 Dashes = str | tuple[int, tuple[float, ...]]
+POINTS = 120  # of a curve: a panel is some 300 pixels wide, and a curve of 2,000 epochs would make a page of many MB
 WIDTH = 7.0  # inches of a figure that takes the whole column
 RC: dict[str, Any] = {
     "figure.figsize": (WIDTH, 3.0),
@@ -67,12 +68,13 @@ METHODS: dict[str, Look] = {
     "tbptt": Look("TBPTT", "#E69F00", (0, (5, 2)), "s"),
     "artbp-uniform": Look("ARTBP, uniform", "#8C8C8C", (0, (3, 1.5)), "<"),
     "artbp-poisson": Look("ARTBP, Poisson", "#6B4C9A", (0, (6, 1.5, 1, 1.5, 1, 1.5)), ">"),
-    "rbp": Look("RBP", "#D55E00", (0, (1.2, 1.4)), "^"),
+    "rbp-uniform": Look("RBP", "#D55E00", (0, (1.2, 1.4)), "^"),
     "rbp-zeros": Look("RBP, z₀ = 0", "#CC79A7", (0, (4, 1.5, 1, 1.5)), "v"),
     "cg-rbp": Look("CG-RBP", "#009E73", (0, (7, 2)), "D"),
     "neumann-rbp": Look("Neumann-RBP", "#0072B2", "-", "P"),
     "auto": Look("auto", "#56B4E9", (0, (2.5, 1.2)), "X"),
     "baseline": Look("Baseline", "#5A5A5A", (0, (1, 2.5)), "*"),
+    "linear": Look("Linear baseline", "#999933", (0, (2, 3)), "8"),
     "appnp": Look("APPNP", "#7A5230", (0, (4, 1, 1, 1)), "h"),
     "gcn": Look("GCN", "#B58900", (0, (2, 2)), "p"),
     "forward": Look("Forward mode", "#2F4B7C", (0, (3, 1, 1, 1)), "d"),
@@ -100,6 +102,8 @@ def curve(
     axes: Axes, method: str, x: Sequence[float], y: Sequence[float], band: tuple[Sequence[float], Sequence[float]] | None = None
 ) -> None:
     """Draw y over x as this method's line, with a band from low to high; some eight markers, staggered so that none hides."""
+    kept = thinned(len(x))
+    x, y = ([row[i] for i in kept] for row in (x, y))
     shown, known = look(method), list(METHODS)
     place = known.index(method) if method in known else len(known)
     step = max(1, len(x) // 8)
@@ -117,4 +121,12 @@ def curve(
         zorder=2 + 0.05 * place,
     )
     if band is not None:
-        axes.fill_between(x, band[0], band[1], color=shown.colour, alpha=0.15, linewidth=0)
+        low, high = ([row[i] for i in kept] for row in band)
+        axes.fill_between(x, low, high, color=shown.colour, alpha=0.15, linewidth=0)
+
+
+def thinned(count: int) -> list[int]:
+    """The places of a curve that are drawn: all, or so many evenly spread, the first and the last among them."""
+    if count <= POINTS:
+        return list(range(count))
+    return [round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)]

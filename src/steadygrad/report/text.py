@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -88,3 +89,31 @@ def tied(text: str) -> str:
     '1\\xa0% of K\\xa0=\\xa020 steps'
     """
     return re.sub(r" (?==)|(?<==) | (?=±)|(?<=±) |(?<=\d) (?=(?:%|s|ms|min|h|MB|kB|GB)(?!\w))", "\u00a0", text)
+
+
+NO_BREAK = "\u00a0"
+
+
+def times(value: float) -> str:
+    """
+    >>> times(6.43)
+    '6.43 times'
+    """
+    return f"{number(float(f'{value:.3g}'))} times"
+
+
+def strokes(values: Sequence[float | None], digits: int = 2) -> str:
+    """
+    >>> strokes([0.123, 4.56])
+    '0.12 / 4.6'
+    """
+    return " / ".join(number(None if value is None else float(f"{value:.{digits}g}")) for value in values)
+
+
+def span(values: Sequence[float]) -> str:
+    """
+    >>> span([2.0, 0.5]), span([0.5])
+    ('0.5 to 2', '0.5')
+    """
+    low, high = short(min(values)), short(max(values))
+    return low if low == high else f"{low} to {high}"

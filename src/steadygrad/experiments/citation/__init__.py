@@ -4,7 +4,7 @@ from steadygrad.experiments.citation.data import Split, of_data, own, planted, s
 from steadygrad.experiments.citation.experiment import CitationConfig, Trained, headline, run, train
 from steadygrad.experiments.citation.model import Diffusion, PublishedGRU
 from steadygrad.experiments.citation.presets import PRESETS
-from steadygrad.experiments.citation.propagation import Sparse, neighbours, normalised
+from steadygrad.experiments.citation.propagation import neighbours, normalised
 from steadygrad.experiments.experiment import Experiment
 
 CITATION = Experiment(
@@ -14,6 +14,7 @@ CITATION = Experiment(
     presets=PRESETS,
     run=run,
     headline=headline,
+    resumes=True,
 )
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "CitationConfig",
     "Diffusion",
     "PublishedGRU",
-    "Sparse",
     "Split",
     "Trained",
     "neighbours",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import torch
 from sklearn.decomposition import PCA  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
 
-from steadygrad.datasets import Graph, cora, pubmed, undirected
+from steadygrad.datasets import Graph, citations, cora, pubmed, undirected
 
 Name = Literal["cora", "pubmed", "planted"]
 PLANTED = 240
@@ -115,8 +115,14 @@ def planted(nodes: int = PLANTED, classes: int = 3, features: int = 24, seed: in
 
 
 @cache  # a worker runs many trials on the same graph
-def graph(name: Name) -> Graph:
-    return {"cora": cora, "pubmed": pubmed, "planted": planted}[name]()
+def graph(name: Name, edges: Literal["once", "listed"] = "once") -> Graph:
+    """An embedded graph; its links once, or as often as the source lists them, without self links."""
+    found = {"cora": cora, "pubmed": pubmed, "planted": planted}[name]()
+    if edges == "once" or name == "planted":
+        return found
+    links = citations(name)
+    links = links[:, links[0] != links[1]]
+    return replace(found, edge_index=torch.cat([links, links.flip(0)], dim=1))
 
 
 def principal(features: Tensor, size: int) -> Tensor:

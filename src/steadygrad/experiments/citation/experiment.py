@@ -5,35 +5,35 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from steadygrad import Auto, Picard
 from steadygrad.datasets import Graph
+from steadygrad.experiments.checkpoint import NOT_KEPT, Checkpoint
 from steadygrad.experiments.citation import data
 from steadygrad.experiments.citation.data import Name, Split
-from steadygrad.experiments.citation.model import APPNP, GCN, Diffusion, Encoder, Network, PublishedGRU
-from steadygrad.experiments.citation.propagation import Sparse, neighbours, normalised
+from steadygrad.experiments.citation.log import TrainingLog
+from steadygrad.experiments.citation.model import APPNP, GCN, Diffusion, Encoder, Linear, Network, PublishedGRU
+from steadygrad.experiments.citation.propagation import neighbours, normalised
 from steadygrad.experiments.citation.training import (
     REFERENCES,
-    Method,
+    CitationMethod,
+    Learning,
     Schedule,
     accuracy,
     answer,
-    learn,
     logistic,
 )
-from steadygrad.experiments.citation.watching import Watch
-from steadygrad.experiments.experiment import Report
-from steadygrad.experiments.methods import gradient
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import Gradient
-from steadygrad.linear import Auto
+from steadygrad.experiments.experiment import ReportProgress, before
+from steadygrad.experiments.methods import SPELLED, Gradient, gradient
 from steadygrad.measure import peak_memory
 from steadygrad.records import Record
+from steadygrad.sparse import SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CitationConfig:
     mode: Literal["as-published", "corrected"] = "corrected"
     """as-published: a GRU whose start is x and whose input is the sum of the neighbours, T steps; corrected: restarted diffusion,
     x entering at every step, a contraction by its parametrisation, to a tolerance"""
-    method: Method = "auto"
+    method: CitationMethod = field(default="auto", metadata=SPELLED)
     """gradient method; baseline, appnp and gcn are other classifiers, for comparison"""
     steps: int = 5
     """K: steps of TBPTT, RBP, CG-RBP and mean of Poisson ARTBP; Neumann-RBP has K+1 terms"""
@@ -83,6 +83,14 @@ class CitationConfig:
     """start each solve where the last epoch's ended; measured on Cora it costs steps, 56 to 95 with dropout, 58 to 66 without"""
     validate_every: int = 1
     """epochs between validations"""
+    linearise: Literal["last", "previous"] = field(default="last", metadata=before("last"))
+    """where implicit methods take J: at h_T, or at h_{T−1} as Listing 1 and the released code do"""
+    ridge: float = field(default=0.0, metadata=before(0.0))
+    """added to the diagonal of CG-RBP's normal matrix; the released code has 1e-5"""
+    edges: Literal["once", "listed"] = field(default="once", metadata=before("once"))
+    """once: every pair of linked nodes counts once; listed: as often as the source lists it (302 entries more on Cora)"""
+    outputs: int = field(default=0, metadata=before(0))
+    """outputs of the read-out (as published); 0: one a class; the released code has 7 on Pubmed too, which has 3 classes"""
     diagnose: bool = False
     """also measure the memory of an epoch and ρ(J) before training, and diagnose the trained network (half a minute on Cora)"""
 
@@ -92,7 +100,8 @@ class CitationConfig:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.epochs, self.rate, self.momentum, self.weight_decay, self.forward, self.warm)
+        previous = self.linearise == "previous"
+        return Schedule(self.epochs, self.rate, self.momentum, self.weight_decay, self.forward, self.warm, previous)
 
 
 @dataclass(frozen=True)
@@ -103,18 +112,25 @@ class Trained:
     result: dict[str, Any]
 
 
-def run(config: CitationConfig, report: Report) -> dict[str, Any]:
+def run(config: CitationConfig, report: ReportProgress, checkpoint: Checkpoint = NOT_KEPT) -> dict[str, Any]:
     """Train on the 1 % and score the test nodes at the best validation epoch."""
-    graph = data.graph(config.graph)
+    graph = data.graph(config.graph, config.edges)
     split = data.split(graph.nodes, config.seed, config.share)
     features = data.reduced(config.graph, config.components) if config.components else graph.features
-    return train(config, graph, split, report, features).result
+    return train(config, graph, split, report, features, checkpoint).result
 
 
 def quiet(done: int, total: int, note: str) -> None: ...
 
 
-def train(config: CitationConfig, graph: Graph, split: Split, report: Report = quiet, features: Tensor | None = None) -> Trained:
+def train(
+    config: CitationConfig,
+    graph: Graph,
+    split: Split,
+    report: ReportProgress = quiet,
+    features: Tensor | None = None,
+    checkpoint: Checkpoint = NOT_KEPT,
+) -> Trained:
     """Train on any graph. `features` stand in for the graph's own; the config's graph, share and components are ignored, since
     graph, split and features are given here."""
     if config.validate_every < 1:
@@ -126,35 +142,50 @@ def train(config: CitationConfig, graph: Graph, split: Split, report: Report = q
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         network = build(config, graph, x)
-        watch = Watch(config, network, graph.labels, split)
-        before = watch.before() if config.diagnose else {}
+        log = TrainingLog(config, network, graph.labels, split)
+        initial = log.before() if config.diagnose else {}
         epochs: list[float] = []
-        for epoch in learn(network, graph.labels, split, config.schedule, partial(_gradient, config)):
+        learning = Learning(network, graph.labels, split, config.schedule, partial(_gradient, config))
+        if saved := checkpoint.load():
+            learning.load_state_dict(saved["learning"])
+            log.load_state_dict(saved["log"])
+            epochs = saved["seconds"]
+        for epoch in learning:
             if not math.isfinite(epoch.loss):
                 break
             epochs.append(epoch.seconds)
-            watch.count(epoch)
+            log.count(epoch)
             if epoch.number % config.validate_every == 0:
-                watch.look(epoch.number, epoch)
-            report(epoch.number + 1, config.epochs, f"loss {epoch.loss:.2f}, validation {watch.best_validation:.1%}")
-        watch.look(len(epochs))
+                log.look(epoch.number, epoch)
+            report(epoch.number + 1, config.epochs, f"loss {epoch.loss:.2f}, validation {log.best_validation:.1%}")
+            learning.step()
+            if not config.warm and learning.number < config.epochs:  # what a warm start starts from is not kept
+                checkpoint.save(lambda: {"learning": learning.state_dict(), "log": log.state_dict(), "seconds": epochs})
+        log.look(len(epochs))
         measured: dict[str, Any] = {
             "training_seconds": sum(epochs),
             "milliseconds_per_epoch": 1e3 * statistics.median(epochs) if epochs else None,
         }
-        result = {**watch.result(), **before, **watch.after()}
+        result = {**log.result(), **initial, **log.after()}
         if config.diagnose:
             measured["epoch_mb"] = peak_memory(partial(_one_epoch, config, network, graph.labels, split)) / 2**20
-    return Trained(network, watch.scores, {**result, "measured": measured})
+    return Trained(network, log.scores, {**result, "measured": measured})
 
 
 def build(config: CitationConfig, graph: Graph, features: Tensor) -> Network:
     """The network of the config, for this graph."""
     if config.mode == "as-published":
+        outputs = config.outputs or graph.classes
+        if outputs < graph.classes:
+            raise ValueError(f"outputs must be 0, or at least the {graph.classes} classes; got {outputs}.")
+        if config.method == "linear":
+            return Linear(features, outputs, config.seed)
         if config.method in REFERENCES:
             raise ValueError(f"{config.method} is a reference for the corrected mode; take --mode corrected.")
-        return PublishedGRU(neighbours(graph.edge_index, graph.nodes), features, graph.classes, config.seed)
-    encode = Encoder(Sparse.of_dense(features), config.hidden, graph.classes, config.dropout, config.seed)
+        return PublishedGRU(neighbours(graph.edge_index, graph.nodes), features, outputs, config.seed)
+    if config.method == "linear":
+        raise ValueError("linear is the released code's baseline; take --mode as-published.")
+    encode = Encoder(SparseMatrix.of_dense(features), config.hidden, graph.classes, config.dropout, config.seed)
     adjacency = normalised(graph.edge_index, graph.nodes)
     match config.method:
         case "appnp":
@@ -180,7 +211,7 @@ def _gradient(config: CitationConfig, epoch: int) -> Gradient | None:
     if config.method in REFERENCES:
         return None
     auto = Auto(rtol=config.rtol or None, max_steps=config.products)
-    return gradient(config.method, config.steps, 1_000_003 * (config.seed + 1) + epoch, auto)
+    return gradient(config.method, config.steps, 1_000_003 * (config.seed + 1) + epoch, auto, config.ridge)
 
 
 def _one_epoch(config: CitationConfig, network: Network, labels: Tensor, split: Split) -> None:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from steadygrad import Solution
 from steadygrad.diagnose import diagnose
 from steadygrad.diagnose.spectrum import spectrum
 from steadygrad.experiments.citation.data import Split
 from steadygrad.experiments.citation.model import Dynamics, Recurrent
 from steadygrad.jacobian import Jacobian
-from steadygrad.solution import Solution
 from steadygrad.state import Layout
 from steadygrad.update import Update
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
-from steadygrad.experiments.citation.propagation import Sparse
+from steadygrad.sparse import SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PublishedGRU(Recurrent):
     The cell is that of nn.GRUCell in four matrix products, with gates fused and no copy in between.
     """
 
-    def __init__(self, adjacency: Sparse, features: Tensor, classes: int, seed: int = 0) -> None:
+    def __init__(self, adjacency: SparseMatrix, features: Tensor, classes: int, seed: int = 0) -> None:
         super().__init__()
         size = features.shape[1]
         self.adjacency, self.classes, self.size = adjacency, classes, size
@@ -87,10 +87,28 @@ class PublishedGRU(Recurrent):
         return [{"params": list(self.parameters()), "weight_decay": weight_decay}]
 
 
+class Linear(nn.Module):
+    """The released code's baseline: one linear layer on each node's features alone, trained as the recurrent network is."""
+
+    def __init__(self, features: Tensor, outputs: int, seed: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("features", features)
+        self.features: Tensor
+        self.out = nn.Linear(features.shape[1], outputs)
+        nn.init.kaiming_normal_(self.out.weight, generator=torch.Generator().manual_seed(seed))
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self) -> Tensor:
+        return self.out(self.features)
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.parameters()), "weight_decay": weight_decay}]
+
+
 class Encoder(nn.Module):
     """z(x): two layers on sparse features, of each node alone. Dropout on the features and on the hidden layer."""
 
-    def __init__(self, features: Sparse, hidden: int, classes: int, drop: float, seed: int = 0) -> None:
+    def __init__(self, features: SparseMatrix, hidden: int, classes: int, drop: float, seed: int = 0) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.features, self.drop = features, drop
@@ -131,7 +149,7 @@ class Diffusion(Recurrent):
     """
 
     def __init__(
-        self, adjacency: Sparse, encode: Encoder, *, alpha: float = 0.1, prior: float = 0.3, floor: float = 0.01
+        self, adjacency: SparseMatrix, encode: Encoder, *, alpha: float = 0.1, prior: float = 0.3, floor: float = 0.01
     ) -> None:
         super().__init__()
         if not floor < alpha < 1:
@@ -166,7 +184,7 @@ class Diffusion(Recurrent):
 class APPNP(nn.Module):
     """Ten steps of the same diffusion with a fixed α, not a steady state. Gasteiger, Bojchevski and Günnemann 2019."""
 
-    def __init__(self, adjacency: Sparse, encode: Encoder, *, alpha: float = 0.1, steps: int = 10) -> None:
+    def __init__(self, adjacency: SparseMatrix, encode: Encoder, *, alpha: float = 0.1, steps: int = 10) -> None:
         super().__init__()
         self.adjacency, self.encode, self.alpha, self.steps = adjacency, encode, alpha, steps
 
@@ -184,7 +202,7 @@ class APPNP(nn.Module):
 class GCN(nn.Module):
     """Two layers of Â ReLU(Â X W₁) W₂. Kipf and Welling 2017."""
 
-    def __init__(self, adjacency: Sparse, encode: Encoder) -> None:
+    def __init__(self, adjacency: SparseMatrix, encode: Encoder) -> None:
         super().__init__()
         self.adjacency, self.encode = adjacency, encode
 
@@ -197,5 +215,5 @@ class GCN(nn.Module):
         return self.encode.groups(weight_decay)
 
 
-Reference = APPNP | GCN
-Network = PublishedGRU | Diffusion | APPNP | GCN
+Reference = APPNP | GCN | Linear
+Network = PublishedGRU | Diffusion | APPNP | GCN | Linear

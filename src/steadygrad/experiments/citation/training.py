@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,27 +15,27 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, Optimizer
 
-import steadygrad.api as api
+import steadygrad as sg
+from steadygrad import Picard, Solution
 from steadygrad.experiments.citation.data import Split
 from steadygrad.experiments.citation.model import Network, Recurrent
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import Gradient
-from steadygrad.solution import Solution
+from steadygrad.experiments.methods import Gradient, onward
 
-Method = Literal[
+CitationMethod = Literal[
     "baseline",
+    "linear",
     "bptt",
     "tbptt",
     "artbp-uniform",
     "artbp-poisson",
-    "rbp",
+    "rbp-uniform",
     "cg-rbp",
     "neumann-rbp",
     "auto",
     "appnp",
     "gcn",
 ]
-REFERENCES = ("baseline", "appnp", "gcn")
+REFERENCES = ("baseline", "linear", "appnp", "gcn")
 """The methods that are other classifiers, not gradients of a steady state."""
 
 
@@ -51,6 +51,8 @@ class Schedule:
     forward: Picard
     warm: bool = False
     """Start each solve at the state and adjoint of the last epoch."""
+    previous: bool = False
+    """Whether implicit methods linearise at h_{T−1}, see `answer`."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -84,14 +86,27 @@ class Answer:
     """Calls of F."""
 
 
-def answer(network: Network, forward: Picard, method: str | Gradient = "auto", warm: Solution | None = None) -> Answer:
-    """Let the network settle and read it out. A solve that fails says so in the solution: warnings are left to the caller."""
+def answer(
+    network: Network,
+    forward: Picard,
+    method: str | Gradient = "auto",
+    warm: Solution | None = None,
+    previous: bool = False,
+) -> Answer:
+    """Let the network settle and read it out. A solve that fails says so in the solution: warnings are left to the caller.
+
+    `previous`: the solution of an implicit method is h_{T−1}, at which it takes J, and h_T is read out, whose cotangent it
+    gets: Listing 1 of Liao et al. 2018 and their code.
+    """
     if not isinstance(network, Recurrent):
         return Answer(network(), None, 0)
     dynamics = network.dynamics()
     update = Counted(dynamics.update)
-    solution = api.steady_state(update, dynamics.start, forward=forward, gradient=method, warm=warm, on_failure="ignore")
-    return Answer(network.read(solution.value), solution, update.calls)
+    previous = previous and isinstance(method, sg.Implicit)
+    forward = replace(forward, max_steps=forward.max_steps - previous)
+    solution = sg.steady_state(update, dynamics.start, forward=forward, gradient=method, warm=warm, on_failure="ignore")
+    h = onward(solution.value, update) if previous else solution.value
+    return Answer(network.read(h), solution, update.calls)
 
 
 @torch.no_grad()
@@ -117,26 +132,52 @@ class Epoch:
     """Forward and backward pass."""
 
 
-def learn(
-    network: Network, labels: Tensor, split: Split, schedule: Schedule, method: Callable[[int], Gradient | None]
-) -> Iterator[Epoch]:
-    """Train on the whole graph, an epoch a turn. `method(number)` is the gradient method of an epoch, None where the network is
-    no recurrent one. Ends early if the loss is not finite."""
-    optimiser = schedule.optimiser(network)
-    network.train()
-    warm = None
-    for number in range(schedule.epochs):
-        start = time.perf_counter()
-        optimiser.zero_grad()
-        found = answer(network, schedule.forward, method(number) or "auto", warm)
-        loss = cross_entropy(found.scores[split.train], labels[split.train])
-        penalty = network.penalty() if isinstance(network, Recurrent) else None
-        (loss if penalty is None else loss + penalty).backward()
-        yield Epoch(number, loss.item(), found, time.perf_counter() - start)
-        if not math.isfinite(loss.item()):
-            return
-        optimiser.step()
-        warm = found.solution if schedule.warm else None
+class Learning:
+    """Train on the whole graph, an epoch a turn of its iterator. Ends early if the loss is not finite.
+
+    `method(number)` is the gradient method of an epoch, None where the network is no recurrent one. An epoch is handed out before
+    its step; after `step()` training can be saved, and go on in another process (not with warm starts).
+    """
+
+    def __init__(
+        self, network: Network, labels: Tensor, split: Split, schedule: Schedule, method: Callable[[int], Gradient | None]
+    ) -> None:
+        self.network, self.labels, self.split, self.schedule, self.method = network, labels, split, schedule, method
+        self.optimiser = schedule.optimiser(network)
+        self.number = 0
+        self._due = False
+
+    def __iter__(self) -> Iterator[Epoch]:
+        self.network.train()
+        warm = None
+        while self.number < self.schedule.epochs:
+            start = time.perf_counter()
+            self.optimiser.zero_grad()
+            method, schedule = self.method(self.number) or "auto", self.schedule
+            found = answer(self.network, schedule.forward, method, warm, schedule.previous)
+            loss = cross_entropy(found.scores[self.split.train], self.labels[self.split.train])
+            penalty = self.network.penalty() if isinstance(self.network, Recurrent) else None
+            (loss if penalty is None else loss + penalty).backward()
+            self._due = True
+            yield Epoch(self.number, loss.item(), found, time.perf_counter() - start)
+            if not math.isfinite(loss.item()):
+                return
+            self.step()
+            warm = found.solution if self.schedule.warm else None
+
+    def step(self) -> None:
+        """Take the step of the epoch that was handed out, unless it is taken."""
+        if self._due:
+            self.optimiser.step()
+            self.number, self._due = self.number + 1, False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"number": self.number, "network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.number = state["number"]
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
 
 
 def accuracy(scores: Tensor, labels: Tensor, nodes: Tensor) -> float:
@@ -144,7 +185,7 @@ def accuracy(scores: Tensor, labels: Tensor, nodes: Tensor) -> float:
 
 
 def logistic(features: Tensor, labels: Tensor, split: Split) -> Tensor:
-    """The paper's baseline, each node alone: logistic regression by scikit-learn. (nodes, classes) probabilities.
+    """A baseline, each node alone: logistic regression by scikit-learn, to convergence. (nodes, classes) probabilities.
 
     A class without a training node has probability zero.
     """

@@ -14,6 +14,7 @@ HOPFIELD = Experiment(
     presets=PRESETS,
     run=run,
     headline=headline,
+    resumes=True,
 )
 
 __all__ = ["HOPFIELD", "AssociativeMemory", "Hopfield", "HopfieldConfig", "MemoryWarning", "Stored", "corrupt", "digits"]

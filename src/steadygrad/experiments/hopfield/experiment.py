@@ -6,21 +6,21 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from steadygrad.experiments.experiment import Report
+from steadygrad import Picard
+from steadygrad.experiments.checkpoint import NOT_KEPT, Checkpoint
+from steadygrad.experiments.experiment import ReportProgress, before
 from steadygrad.experiments.hopfield import looking
 from steadygrad.experiments.hopfield.data import SIDE, corrupt, digits, pack
 from steadygrad.experiments.hopfield.model import Hopfield
-from steadygrad.experiments.hopfield.training import Method, Pass, Readout, Schedule, cotangent, learn, pixels
-from steadygrad.experiments.methods import gradient, short
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import Gradient
+from steadygrad.experiments.hopfield.training import HopfieldMethod, Learning, Pass, Readout, Schedule, cotangent, pixels
+from steadygrad.experiments.methods import SPELLED, UNROLLED, Gradient, gradient, short
 from steadygrad.records import Record
 
 FRESH = 10
@@ -34,7 +34,7 @@ class HopfieldConfig:
     mode: Literal["as-published", "corrected"] = "corrected"
     """as-published: the pixel is the raw state and the loss its L1 distance to the image, as in the released code; corrected: the
     pixel is the sigmoid of the state, as in the paper, and the loss is cross-entropy"""
-    method: Method = "neumann-rbp"
+    method: HopfieldMethod = field(default="neumann-rbp", metadata=SPELLED)
     """gradient method"""
     steps: int = 20
     """K: steps of TBPTT, RBP, CG-RBP; Neumann-RBP has K+1 terms; without effect on bptt and auto"""
@@ -66,6 +66,12 @@ class HopfieldConfig:
     """share of an image's set pixels that are cleared for validation"""
     validate_every: int = 10
     """passes between validations"""
+    linearise: Literal["last", "previous"] = field(default="last", metadata=before("last"))
+    """where implicit methods take J: at h_T, or at h_{T−1} as Listing 1 and the released code do"""
+    shuffle: bool = field(default=False, metadata=before(False))
+    """whether every pass has an order of the images of its own, as in the released code"""
+    ridge: float = field(default=0.0, metadata=before(0.0))
+    """added to the diagonal of CG-RBP's normal matrix; the released code has 1e-5"""
 
     @property
     def readout(self) -> Readout:
@@ -73,34 +79,44 @@ class HopfieldConfig:
 
     @property
     def schedule(self) -> Schedule:
-        forward = Picard(max_steps=self.updates, rtol=self.rtol)
-        return Schedule(self.readout, self.passes, self.rate, self.warmup, self.decays, self.batch, forward)
+        previous = self.linearise == "previous" and self.method not in UNROLLED
+        forward = Picard(max_steps=self.updates - previous, rtol=self.rtol)
+        shuffle = self.seed if self.shuffle else None
+        return Schedule(self.readout, self.passes, self.rate, self.warmup, self.decays, self.batch, forward, previous, shuffle)
 
 
-def run(config: HopfieldConfig, report: Report) -> dict[str, Any]:
+def run(config: HopfieldConfig, report: ReportProgress, checkpoint: Checkpoint = NOT_KEPT) -> dict[str, Any]:
     """Learn the ten digits from clean images, then retrieve them from corrupted ones."""
     if config.validate_every < 1:
         raise ValueError(f"validate_every must be at least 1; got {config.validate_every}.")
     clean = digits(config.side)
     corrupted = corrupt(clean, config.seed, config.corruption)
     model = Hopfield(clean.shape[1], config.hidden, config.slope, config.scale, config.seed)
-    watch = _Watch(config, model, clean, corrupted)
-    watch.look(0)
+    log = TrainingLog(config, model, clean, corrupted)
+    learning = Learning(model, clean, config.schedule, partial(_gradient, config))
     training: list[float] = []
     seconds: list[float] = []
+    if saved := checkpoint.load():
+        learning.load_state_dict(saved["learning"])
+        log.seen, training, seconds = saved["seen"], saved["training"], saved["seconds"]
+    else:
+        log.look(0)
     done = None
-    method = partial(_gradient, config)
-    for done, taken in _timed(learn(model, clean, config.schedule, method)):
+    for done, taken in _timed(iter(learning)):
         training.append(done.l1)
         seconds.append(taken)
         if done.number % config.validate_every == 0:
-            watch.look(done.number, done)
+            log.look(done.number, done)
         report(done.number, config.passes, f"L1 {done.l1:.3f}")
+        if done.number < config.passes and math.isfinite(done.l1):  # else the loop is over, and could not begin again
+            checkpoint.save(
+                lambda: {"learning": learning.state_dict(), "seen": log.seen, "training": training, "seconds": seconds}
+            )
     if done is not None and done.number % config.validate_every:
-        watch.look(done.number, done)
+        log.look(done.number, done)
     return {
         "training_l1": [short(value) for value in training],
-        **watch.result(),
+        **log.result(),
         **_final(config, model, clean, corrupted),
         "measured": {
             "training_seconds": sum(seconds),
@@ -109,8 +125,8 @@ def run(config: HopfieldConfig, report: Report) -> dict[str, Any]:
     }
 
 
-class _Watch:
-    """Looks at the network every few passes."""
+class TrainingLog:
+    """What is seen of the network every few passes."""
 
     def __init__(self, config: HopfieldConfig, model: Hopfield, clean: Tensor, corrupted: Tensor) -> None:
         self.config, self.model, self.clean, self.corrupted = config, model, clean, corrupted
@@ -181,7 +197,7 @@ def _at(measure: Callable[[Hopfield, Tensor], float], model: Hopfield, h: Tensor
 
 def _gradient(config: HopfieldConfig, step: int) -> Gradient:
     """The method of a step: RBP draws its start anew each time."""
-    return gradient(config.method, config.steps, seed=1_000_003 * (config.seed + 1) + step)
+    return gradient(config.method, config.steps, seed=1_000_003 * (config.seed + 1) + step, ridge=config.ridge)
 
 
 def _timed(passes: Iterator[Pass]) -> Iterator[tuple[Pass, float]]:

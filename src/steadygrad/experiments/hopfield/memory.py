@@ -12,15 +12,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from steadygrad.experiments.experiment import Report
+from steadygrad import Auto, Implicit, Picard, Status
+from steadygrad.experiments.experiment import ReportProgress
 from steadygrad.experiments.hopfield.data import corrupt
 from steadygrad.experiments.hopfield.looking import retrieve
 from steadygrad.experiments.hopfield.model import Hopfield
-from steadygrad.experiments.hopfield.training import Schedule, learn, pixels, settle
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import Implicit
-from steadygrad.linear import Auto
-from steadygrad.solution import Status
+from steadygrad.experiments.hopfield.training import Learning, Schedule, pixels, settle
 
 FORMAT = "steadygrad associative memory 1"
 SLOPE = 3.0
@@ -96,7 +93,7 @@ class AssociativeMemory:
 
     @torch.enable_grad()
     def store(
-        self, images: Any, passes: int = 200, rate: float | None = None, report: Report | None = None, updates: int = 50
+        self, images: Any, passes: int = 200, rate: float | None = None, report: ReportProgress | None = None, updates: int = 50
     ) -> Stored:
         """Learn the images, (count, *shape) of zeros and ones, from fresh weights: what was stored before is forgotten.
 
@@ -108,7 +105,7 @@ class AssociativeMemory:
         forward = Picard(max_steps=updates, rtol=1e-5)
         schedule = Schedule("sigmoid", passes, rate, passes // 10, True, min(len(x), 50), forward)
         self.model, self._learnt = self._fresh(), False
-        for done in learn(self.model, x, schedule, lambda _: Implicit(Auto())):
+        for done in Learning(self.model, x, schedule, lambda _: Implicit(Auto())):
             if report is not None:
                 report(done.number, passes, f"L1 {done.l1:.3f}")
         self._learnt = True
@@ -125,7 +122,7 @@ class AssociativeMemory:
         """
         if not self._learnt:
             raise RuntimeError("nothing is stored yet; call store(images) first, or AssociativeMemory.load(path).")
-        solution = settle(self.model, self._flat(corrupted), Picard(max_steps=updates, rtol=1e-4), Implicit(Auto()))
+        solution, _ = settle(self.model, self._flat(corrupted), Picard(max_steps=updates, rtol=1e-4), Implicit(Auto()))
         restless = [i for i, status in enumerate(solution.problems.statuses) if status is not Status.CONVERGED]
         if restless:
             named = ", ".join(map(str, restless[:SHOWN])) + ", ..." * (len(restless) > SHOWN)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim.lr_scheduler import LambdaLR
 
-import steadygrad.api as api
+import steadygrad as sg
+from steadygrad import Picard, Solution
 from steadygrad.experiments.hopfield.model import Hopfield
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import Gradient
-from steadygrad.solution import Solution
+from steadygrad.experiments.methods import Gradient, onward
 
 Readout = Literal["state", "sigmoid"]
-Method = Literal["bptt", "tbptt", "rbp", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto"]
+HopfieldMethod = Literal["bptt", "tbptt", "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class Schedule:
     batch: int
     """Images a step."""
     forward: Picard
+    previous: bool = False
+    """Whether implicit methods linearise at h_{T−1}, see `settle`; `forward` then ends there."""
+    shuffle: int | None = None
+    """The seed of the order of the images, drawn anew for every pass; None: as they come."""
 
     def __post_init__(self) -> None:
         if self.readout not in get_args(Readout):
@@ -89,32 +92,68 @@ def cotangent(model: Hopfield, h: Tensor, images: Tensor, readout: Readout) -> T
     return grad.norm(dim=1)
 
 
-def settle(model: Hopfield, x: Tensor, forward: Picard, gradient: Gradient) -> Solution:
-    """The steady state with observed neurons clamped to x. What fails is for the caller to see, in the solution."""
-    return api.steady_state(
-        model, model.start(x), model.clamped(x), forward=forward, gradient=gradient, batch_dims=1, on_failure="ignore"
-    )
+def settle(model: Hopfield, x: Tensor, forward: Picard, gradient: Gradient, previous: bool = False) -> tuple[Solution, Tensor]:
+    """The steady state with observed neurons clamped to x, and the state to read out. What fails is in the solution.
+
+    `previous`: the solution is h_{T−1}, at which an implicit method then takes J, and the state is h_T, whose cotangent it
+    gets: Listing 1 of Liao et al. 2018 and their code. Otherwise both are h_T.
+    """
+    c = model.clamped(x)
+    solution = sg.steady_state(model, model.start(x), c, forward=forward, gradient=gradient, batch_dims=1, on_failure="ignore")
+    return solution, onward(solution.value, lambda h: model(h, c)) if previous else solution.value
 
 
-def learn(model: Hopfield, images: Tensor, schedule: Schedule, method: Callable[[int], Gradient]) -> Iterator[Pass]:
-    """Store the images, a pass a turn. `method(step)` is the gradient method of a step. Ends early if the loss is not finite."""
-    # S = A + Aᵀ, and Adam moves A_ij and A_ji alike, so Adam on S with twice the rate is Adam on A; likewise for W_fo.
-    optimiser = torch.optim.Adam(model.parameters(), lr=2 * schedule.rate, fused=True)
-    rates = LambdaLR(optimiser, schedule.factor)
-    step, solution = 0, None
-    for number in range(1, schedule.passes + 1):
-        total = 0.0
-        for batch in images.split(schedule.batch):
-            solution = settle(model, batch, schedule.forward, method(step))
-            loss = objective(model, solution.value, batch, schedule.readout)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            total += float((pixels(model, solution.value.detach(), schedule.readout) - batch).abs().mean(dim=1).sum())
-            step += 1
-        if solution is None:
+class Learning:
+    """Store the images, a pass a turn of its iterator. `method(step)` is the gradient method of a step.
+
+    Ends early if the loss is not finite. Between two passes it can be saved, and go on in another process.
+    """
+
+    def __init__(self, model: Hopfield, images: Tensor, schedule: Schedule, method: Callable[[int], Gradient]) -> None:
+        if not len(images):
             raise ValueError("there is no image to learn; give at least one.")
-        rates.step()
-        yield Pass(number, total / len(images), solution)
-        if not math.isfinite(total):
-            return
+        self.model, self.images, self.schedule, self.method = model, images, schedule, method
+        # S = A + Aᵀ, and Adam moves A_ij and A_ji alike, so Adam on S with twice the rate is Adam on A; likewise for W_fo.
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=2 * schedule.rate, fused=True)
+        self.rates = LambdaLR(self.optimiser, lambda done: schedule.factor(done))
+        self.done = self.step = 0
+
+    def __iter__(self) -> Iterator[Pass]:
+        while self.done < self.schedule.passes:
+            total, solution = 0.0, None
+            for batch in self._images().split(self.schedule.batch):
+                solution, l1 = self._learn(batch)
+                total += l1
+            assert solution is not None
+            self.rates.step()
+            self.done += 1
+            yield Pass(self.done, total / len(self.images), solution)
+            if not math.isfinite(total):
+                return
+
+    def _images(self) -> Tensor:
+        """In the order of this pass, which depends on its number alone."""
+        if self.schedule.shuffle is None:
+            return self.images
+        generator = torch.Generator().manual_seed(1_000_003 * (self.schedule.shuffle + 1) + self.done)
+        return self.images[torch.randperm(len(self.images), generator=generator)]
+
+    def _learn(self, batch: Tensor) -> tuple[Solution, float]:
+        """One step. Its solution, and the sum of the images' mean |pixel − image|."""
+        schedule = self.schedule
+        solution, h = settle(self.model, batch, schedule.forward, self.method(self.step), schedule.previous)
+        self.optimiser.zero_grad()
+        objective(self.model, h, batch, schedule.readout).backward()
+        self.optimiser.step()
+        self.step += 1
+        return solution, float((pixels(self.model, h.detach(), schedule.readout) - batch).abs().mean(dim=1).sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimiser": self.optimiser, "rates": self.rates}
+        return {"done": self.done, "step": self.step, **{name: part.state_dict() for name, part in parts.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.done, self.step = state["done"], state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.rates.load_state_dict(state["rates"])

@@ -12,6 +12,7 @@ HYPEROPT = Experiment(
     presets=PRESETS,
     run=run,
     headline=headline,
+    resumes=True,
 )
 
 __all__ = ["HYPEROPT", "HyperoptConfig"]

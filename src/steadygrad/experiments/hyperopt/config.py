@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from steadygrad.experiments.experiment import before
 from steadygrad.experiments.hyperopt.problem import Mode, Samples
+from steadygrad.experiments.methods import SPELLED
 
-Method = Literal["bptt", "tbptt", "rbp", "cg-rbp", "neumann-rbp", "auto", "forward", "all"]
-IMPLICIT = ("rbp", "cg-rbp", "neumann-rbp", "auto")
+HyperoptMethod = Literal["bptt", "tbptt", "rbp-uniform", "cg-rbp", "neumann-rbp", "auto", "forward", "all"]
+IMPLICIT = ("rbp-uniform", "cg-rbp", "neumann-rbp", "auto")
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class HyperoptConfig:
     mode: Mode = "as-published"
     """as-published: rates and momenta, mini-batches, meta loss on the training images; corrected: weight decays and a weight for
     every training image, which move the steady state, all images in every step, meta loss on held-out images"""
-    method: Method = "neumann-rbp"
+    method: HyperoptMethod = field(default="neumann-rbp", metadata=SPELLED)
     """hypergradient method; all: one after the other (errors)"""
     last: Samples = "full"
     """data of the last training step, which implicit methods take as F: full: all; average: the mean over five mini-batches;
@@ -54,6 +56,8 @@ class HyperoptConfig:
     """learning rate of Adam in meta training, a tenth of it after meta step 50"""
     reference_every: int = 10
     """meta steps between comparisons with the exact hypergradient (BPTT over all T steps), besides the first; 0: none (tune)"""
+    shuffle: bool = field(default=False, metadata=before(False))
+    """whether the mini-batches are drawn anew every time that all have been used, as in the released code (every 50 steps)"""
     trajectory: bool = False
     """keep the way of the network during training at meta steps 20 and 40 (tune)"""
     products: int = 100

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.experiment import ReportProgress
 from steadygrad.experiments.hyperopt.config import HyperoptConfig
 from steadygrad.experiments.hyperopt.estimate import estimate
 from steadygrad.experiments.hyperopt.problem import Problem
 from steadygrad.experiments.methods import short
+from steadygrad.experiments.resident import forget_peak, held_mb, peak_mb
 
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
-
-def cost(config: HyperoptConfig, report: Report) -> dict[str, Any]:
+def cost(config: HyperoptConfig, report: ReportProgress) -> dict[str, Any]:
     """The fastest of several fresh processes; memory is the smallest, for the same reason: what disturbs only adds.
 
     Neumann-RBP and BPTT, whose ratio is claimed, take turns: a machine that others use may be slower for minutes.
@@ -56,33 +53,19 @@ def measure(config: HyperoptConfig) -> dict[str, Any]:
     """One hypergradient, after a short one that loads and warms what is needed anyway."""
     problem = Problem.of(config)
     estimate(dataclasses.replace(config, training_steps=2, steps=1), problem)
-    base = _reset_peak()
+    base = held_mb()
+    if base is None or not forget_peak():
+        raise RuntimeError("peak memory is read from Linux's /proc; task=cost needs Linux.")
     wall, processor = time.perf_counter(), time.process_time()
     found = estimate(config, problem)
     return {
         "wall_seconds": time.perf_counter() - wall,
         "cpu_seconds": time.process_time() - processor,
-        "memory_mb": (_kilobytes("VmHWM") - base) / 1024,
-        "base_mb": base / 1024,
+        "memory_mb": (peak_mb() or base) - base,
+        "base_mb": base,
         "loss": short(found.loss),
         "products": sum(adjoint.products for adjoint in found.adjoints),
     }
-
-
-def _kilobytes(name: str) -> int:
-    lines = STATUS.read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
-def _reset_peak() -> int:
-    """Let the kernel forget the peak so far; what the process holds now, in kB."""
-    if not RESET.exists():
-        raise RuntimeError("peak memory is read from Linux's /proc; task=cost needs Linux.")
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed, and would hide as much of what comes
-        libc.malloc_trim(0)
-    RESET.write_text("5")
-    return _kilobytes("VmRSS")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,26 @@ def mislabel(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     return torch.where(wrong, (labels + shift) % CLASSES, labels), wrong
 
 
+class Shuffled:
+    """The mini-batch of every step, drawn anew whenever all have been used; the draw depends on seed and step alone."""
+
+    def __init__(self, batch: Batch, size: int, seed: int) -> None:
+        self.batch, self.size, self.seed = batch, size, seed
+        self.count = len(batch[1]) // size
+        self.drawn: tuple[int, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __call__(self, t: int) -> Batch:
+        epoch, place = divmod(t, self.count)
+        if self.drawn is None or self.drawn[0] != epoch:
+            generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + epoch)
+            self.drawn = epoch, torch.randperm(len(self.batch[1]), generator=generator)
+        chosen = self.drawn[1][place * self.size : (place + 1) * self.size]
+        return self.batch[0][chosen], self.batch[1][chosen]
+
+
 def batches(batch: Batch, size: int) -> list[Batch]:
     """Consecutive mini-batches; a remainder that fills none is left out, as in the released code. Size 0: all at once."""
     count = len(batch[1])

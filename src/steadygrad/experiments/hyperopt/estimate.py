@@ -9,12 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from steadygrad import hyper
+from steadygrad import Auto, hyper
 from steadygrad.experiments.hyperopt.config import IMPLICIT, HyperoptConfig
 from steadygrad.experiments.hyperopt.problem import Problem, free
-from steadygrad.experiments.methods import gradient, short
-from steadygrad.gradient import Gradient
-from steadygrad.linear import Auto
+from steadygrad.experiments.methods import Gradient, gradient, short
 
 
 def method(config: HyperoptConfig) -> str | Gradient:
@@ -107,7 +105,7 @@ def errors(config: HyperoptConfig, problem: Problem, report: Any) -> dict[str, A
 def _variants(config: HyperoptConfig) -> list[HyperoptConfig]:
     """Every method with every K; with mini-batches also the other ways to take the last step."""
     config = replace(config, task="tune", method="bptt")
-    trials = [replace(config, method=name, steps=k) for k in COUNTS for name in ("tbptt", "rbp", "cg-rbp", "neumann-rbp")]
+    trials = [replace(config, method=name, steps=k) for k in COUNTS for name in ("tbptt", "rbp-uniform", "cg-rbp", "neumann-rbp")]
     if config.batch:
         trials += [replace(config, method="neumann-rbp", last=last) for last in ("average", "fresh", "step")]
     trials.append(replace(config, method="auto"))

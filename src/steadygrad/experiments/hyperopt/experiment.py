@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.checkpoint import NOT_KEPT, Checkpoint
+from steadygrad.experiments.experiment import ReportProgress
 from steadygrad.experiments.hyperopt.config import HyperoptConfig
 from steadygrad.experiments.hyperopt.cost import cost
 from steadygrad.experiments.hyperopt.estimate import errors
@@ -15,11 +16,11 @@ from steadygrad.experiments.hyperopt.tuning import tune
 from steadygrad.records import Record
 
 
-def run(config: HyperoptConfig, report: Report) -> dict[str, Any]:
+def run(config: HyperoptConfig, report: ReportProgress, checkpoint: Checkpoint = NOT_KEPT) -> dict[str, Any]:
     """Tune, compare with the exact hypergradient, or measure."""
     match config.task:
         case "tune":
-            return tune(config, Problem.of(config), report)
+            return tune(config, Problem.of(config), report, checkpoint)
         case "errors":
             return errors(config, Problem.of(config), report)
         case "cost":

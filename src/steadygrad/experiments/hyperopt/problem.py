@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from steadygrad import hyper
-from steadygrad.experiments.hyperopt.data import CLASSES, Batch, Digits, batches, digits
+from steadygrad.experiments.hyperopt.data import CLASSES, Batch, Digits, Shuffled, batches, digits
 from steadygrad.hyper.problem import Hyper
 from steadygrad.state import State
 
@@ -33,6 +33,8 @@ class Described(Protocol):
     def mode(self) -> Mode: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
     @property
     def images(self) -> int: ...
     @property
@@ -80,7 +82,7 @@ class Problem:
 
     digits: Digits
     step: hyper.SGD
-    batches: list[Batch]
+    batches: list[Batch] | Shuffled
     start: Mapping[str, hyper.Log | hyper.Logit]
     """The hyperparameters with their parametrisation, where tuning begins."""
 
@@ -94,7 +96,13 @@ class Problem:
         else:
             weight = torch.ones(config.images)
             start = {"decay": hyper.Log(step.per_tensor(config.decay)), "weight": hyper.Log(weight)}
-        return cls(data, step, batches(data.train, config.batch), start)
+        parts = batches(data.train, config.batch)
+        shuffled = config.shuffle and config.batch
+        return cls(data, step, Shuffled(data.train, config.batch, config.seed) if shuffled else parts, start)
+
+    def batch(self, t: int) -> Batch:
+        """That of step t."""
+        return self.batches(t) if isinstance(self.batches, Shuffled) else self.batches[t % len(self.batches)]
 
     def values(self) -> dict[str, Tensor]:
         """The hyperparameters at the start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections import Counter
@@ -13,26 +14,32 @@ from torch import Tensor
 from torch.optim.lr_scheduler import MultiStepLR
 
 from steadygrad import hyper
-from steadygrad.experiments.experiment import Report
+from steadygrad.experiments.checkpoint import NOT_KEPT, Checkpoint
+from steadygrad.experiments.experiment import ReportProgress
 from steadygrad.experiments.hyperopt.config import HyperoptConfig
 from steadygrad.experiments.hyperopt.estimate import Distance, exact, method, samples
 from steadygrad.experiments.hyperopt.problem import Problem, free
 from steadygrad.experiments.methods import short
+from steadygrad.files import write_atomically
 from steadygrad.state import State, leaves_of
 
 SLOWER = 50
 """The meta step after which the meta rate is a tenth."""
 SNAPSHOTS = (20, 40)
 """Meta steps whose training is shown by t-SNE."""
+KEPT = ("movement", "compared", "trajectory", "weight", "seconds", "processor")
+"""What a checkpoint has of the log, besides entries and counts."""
 POINTS, STATES, DIMENSIONS = 200, 50, 32
 """Points of the last training curve, states of a trajectory, and the numbers that each is projected to."""
 
 
-class Watch:
-    """Sees every meta step."""
+class TrainingLog:
+    """What is seen of every meta step."""
 
-    def __init__(self, config: HyperoptConfig, problem: Problem, report: Report) -> None:
-        self.config, self.problem, self.report = config, problem, report
+    def __init__(self, config: HyperoptConfig, problem: Problem, report: ReportProgress, checkpoint: Checkpoint) -> None:
+        self.config, self.problem, self.report, self.checkpoint = config, problem, report, checkpoint
+        self.file = None if checkpoint.path is None else checkpoint.path.with_name(f"{checkpoint.path.stem}.tuning")
+        """Where `hyper.tune` saves itself, before it calls us; we save that file with what we have seen, as one."""
         self.entries: list[hyper.MetaStep] = []
         self.movement: list[float | None] = []
         self.compared: dict[str, list[Any]] = {"meta_step": [], "cosine": [], "relative": []}
@@ -41,7 +48,32 @@ class Watch:
         self.degenerate: Counter[str] = Counter()
         self.seconds: list[float] = []
         self.processor: list[float] = []
+        self._resume()
         self.start_clock()
+
+    def _resume(self) -> None:
+        """Go on from a checkpoint: put the tuning's own file back to the same meta step."""
+        if self.file is None:
+            return
+        saved = self.checkpoint.load()
+        self.file.unlink(missing_ok=True)
+        if saved is None:
+            return
+        write_atomically(self.file, bytes(saved["tuning"].tolist()))
+        self.entries = [hyper.MetaStep(**entry) for entry in saved["entries"]]
+        self.degenerate = Counter(saved["degenerate"])
+        for name in KEPT:
+            setattr(self, name, saved[name])
+
+    def _save(self) -> None:
+        def state() -> dict[str, Any]:
+            assert self.file is not None
+            tuning = torch.frombuffer(bytearray(self.file.read_bytes()), dtype=torch.uint8)
+            entries = [dataclasses.asdict(entry) for entry in self.entries]
+            seen = {name: getattr(self, name) for name in KEPT}
+            return {"tuning": tuning, "entries": entries, "degenerate": dict(self.degenerate), **seen}
+
+        self.checkpoint.save(state)
 
     def start_clock(self) -> None:
         self.clock = time.perf_counter(), time.process_time()
@@ -58,6 +90,7 @@ class Watch:
         if self.config.trajectory and entry.meta_step in SNAPSHOTS:
             self.trajectory[str(entry.meta_step)] = trajectory(self.config, self.problem, values)
         self.report(entry.meta_step, self.config.meta_steps, f"meta loss {entry.loss:.4f}")
+        self._save()
         self.start_clock()
 
     def _weigh(self, values: Mapping[str, Tensor]) -> None:
@@ -78,9 +111,9 @@ class Watch:
         self.compared["relative"].append(distance.relative)
 
 
-def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, Any]:
+def tune(config: HyperoptConfig, problem: Problem, report: ReportProgress, checkpoint: Checkpoint = NOT_KEPT) -> dict[str, Any]:
     """Lower the meta loss by Adam on the free numbers, from the same network in every meta step."""
-    watch = Watch(config, problem, report)
+    log = TrainingLog(config, problem, report, checkpoint)
     found = hyper.tune(
         problem.step,
         problem.start,
@@ -94,9 +127,10 @@ def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, 
         schedule=lambda outer: MultiStepLR(outer, [SLOWER], 0.1),
         progress=False,
         on_failure="ignore",
-        callback=watch,
+        callback=log,
+        checkpoint=log.file,
     )
-    kept = watch.entries
+    kept = log.entries
     last = {name: torch.tensor(value) for name, value in kept[-1].hyper.items()}
     curve, state = last_training(config, problem, last)
     test = problem.test(state)
@@ -105,21 +139,21 @@ def tune(config: HyperoptConfig, problem: Problem, report: Report) -> dict[str, 
         "meta_loss": [short(entry.loss) for entry in kept],
         "gradient_norm": [short(entry.gradient_norm) for entry in kept],
         "hyper": {name: [list(map(short, entry.hyper[name])) for entry in kept] for name in last if name != "weight"},
-        "weight": watch.weight,
-        "reference": watch.compared if watch.compared["meta_step"] else None,
-        "movement": watch.movement,
+        "weight": log.weight,
+        "reference": log.compared if log.compared["meta_step"] else None,
+        "movement": log.movement,
         "adjoint_residual": [None if entry.residual is None else short(entry.residual) for entry in kept],
-        "degenerate": dict(watch.degenerate),
+        "degenerate": dict(log.degenerate),
         "last_training": curve,
-        "trajectory": watch.trajectory,
+        "trajectory": log.trajectory,
         "test_loss": None if test is None else short(test[0]),
         "test_accuracy": None if test is None else short(test[1]),
         "untuned_test_loss": None if before is None else short(before[0]),
         "untuned_test_accuracy": None if before is None else short(before[1]),
         "rejected": len(found.history) - len(kept),
         "measured": {
-            "seconds_per_meta_step": statistics.median(watch.seconds),
-            "cpu_seconds_per_meta_step": statistics.median(watch.processor),
+            "seconds_per_meta_step": statistics.median(log.seconds),
+            "cpu_seconds_per_meta_step": statistics.median(log.processor),
         },
     }
 
@@ -129,7 +163,7 @@ def train(config: HyperoptConfig, problem: Problem, values: Mapping[str, Tensor]
     state = problem.step.initial()
     with torch.no_grad():
         for t in range(config.training_steps):
-            state = problem.step(state, dict(values), problem.batches[t % len(problem.batches)])
+            state = problem.step(state, dict(values), problem.batch(t))
             yield t + 1, state, problem.step.last_loss[0].item()
 
 

@@ -1,4 +1,4 @@
-"""The Hopfield records, sorted: the trials of each mode, and those that depart from it."""
+"""The Hopfield records, sorted: the trials of each mode, longer ones as published, and those that depart from a mode."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from typing import Any
 
 from steadygrad.records import Record
 from steadygrad.report import generic, style
-from steadygrad.report.trial import MODES, TITLES
-from steadygrad.report.trial import Trial as AnyTrial
+from steadygrad.report.panels import Points
+from steadygrad.report.trial import MODES, TITLES, Trial, by_seed, largest, ratio, read, seeds_of
+from steadygrad.report.verdicts import Length
 
 WHOLE = ("bptt", "auto")
 """The methods that have no K."""
+GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")
+"""The methods of which the paper says that they work."""
 K = 20
 """Steps of the truncated methods wherever the paper does not vary them."""
+PAPER_PASSES = 1000
+BEFORE = {"linearise": "last", "shuffle": False, "ridge": 0.0}
+"""Settings that the first records do not name, as they were."""
+LENGTHS = ("passes", "validate_every", *BEFORE)
+"""What may differ between a mode and a longer run of it."""
 
 
 @dataclass(frozen=True)
-class Trial(AnyTrial):
+class HopfieldTrial(Trial):
     """A trial of this experiment."""
 
     @property
@@ -33,23 +41,37 @@ class Trial(AnyTrial):
         """‖z₀‖ of original RBP, whose entries are uniform on [0, 1]: √(n/3) for n free neurons."""
         return math.sqrt((self.config["hidden"] + self.config["side"] ** 2) / 3)
 
+    @property
+    def left(self) -> float:
+        """The final training loss relative to that before any update."""
+        return ratio(self.result["final_loss"], self.result["initial_loss"]) or 0.0
+
+
+Series = Callable[[HopfieldTrial], Sequence[float | None]]
+
 
 @dataclass(frozen=True)
-class Mode:
+class Setting:
     """The trials that differ in nothing but method, K and seed."""
 
-    name: str
+    mode: str
     setting: dict[str, Any]
-    trials: tuple[Trial, ...]
+    trials: tuple[HopfieldTrial, ...]
 
     @property
     def title(self) -> str:
-        return TITLES[self.name]
+        return TITLES[self.mode]
 
-    def of(self, method: str, steps: int = K) -> list[Trial]:
+    @property
+    def length(self) -> Length:
+        return Length(self.setting["passes"], PAPER_PASSES, "passes")
+
+    def of(self, method: str, steps: int = K) -> list[HopfieldTrial]:
         """The trials of a method and K, by seed."""
-        found = [t for t in self.trials if t.method == method and (method in WHOLE or t.config["steps"] == steps)]
-        return sorted(found, key=lambda trial: trial.seed)
+        return by_seed(t for t in self.trials if t.method == method and (method in WHOLE or t.config["steps"] == steps))
+
+    def good(self) -> list[HopfieldTrial]:
+        return [trial for method in GOOD for trial in self.of(method)]
 
     def methods(self, steps: int = K) -> list[str]:
         """The methods that have a trial with this K, in the order of all our figures."""
@@ -60,15 +82,35 @@ class Mode:
         """Every K that was tried."""
         return sorted({trial.config["steps"] for trial in self.trials if trial.method not in WHOLE})
 
+    @property
+    def seeds(self) -> int:
+        return seeds_of(self.trials)
+
+    def pairs(self, method: str, steps: int = K) -> list[tuple[HopfieldTrial, HopfieldTrial]]:
+        """Trials of a method, each with BPTT from the same seed."""
+        exact = {trial.seed: trial for trial in self.of("bptt")}
+        return [(trial, exact[trial.seed]) for trial in self.of(method, steps) if trial.seed in exact]
+
+    def curves(
+        self, series: Callable[[HopfieldTrial], Sequence[float | None]], first: int | None = None
+    ) -> dict[str, list[Points]]:
+        """What a figure draws: over the validated passes, or over first, first + 1, …"""
+        found: dict[str, list[Points]] = {}
+        for method in self.methods():
+            for trial in self.of(method):
+                y = series(trial)
+                found.setdefault(method, []).append((trial.seen("pass") if first is None else range(first, first + len(y)), y))
+        return found
+
 
 @dataclass(frozen=True)
 class Variant:
     """Trials that depart from a mode in some settings."""
 
-    base: Mode
+    base: Setting
     changes: dict[str, tuple[Any, Any]]
     """from what to what"""
-    trials: tuple[Trial, ...]
+    trials: tuple[HopfieldTrial, ...]
 
     @property
     def words(self) -> str:
@@ -77,91 +119,83 @@ class Variant:
 
 @dataclass(frozen=True)
 class Sorted:
-    modes: dict[str, Mode]
+    modes: dict[str, Setting]
+    longer: tuple[Setting, ...]
+    """as published with more passes than its mode, the longest first"""
     variants: tuple[Variant, ...]
 
     @property
-    def all(self) -> list[Mode]:
+    def all(self) -> list[Setting]:
         return list(self.modes.values())
+
+    @property
+    def published(self) -> list[Setting]:
+        """As published, the longest first: a claim is judged by the first that has what it takes."""
+        return [*self.longer, *(s for s in self.all if s.mode == "as-published")]
+
+    @property
+    def corrected(self) -> Setting | None:
+        return self.modes.get("corrected")
 
 
 def sort(records: Sequence[Record]) -> Sorted:
     """The mode's own setting is the one with most methods, then most trials; what is left departs from the nearest mode."""
-    groups: dict[str, list[Trial]] = {}
-    for record in records:
-        if record.result is not None:
-            trial = Trial(record.config, record.result, record.measured)
-            groups.setdefault(repr(sorted(setting(trial).items())), []).append(trial)
-    modes: dict[str, Mode] = {}
+    groups: dict[str, list[HopfieldTrial]] = {}
+    for trial in read(HopfieldTrial, records, BEFORE):
+        groups.setdefault(repr(sorted(setting(trial).items())), []).append(trial)
+    settings = [Setting(group[0].config["mode"], setting(group[0]), tuple(group)) for group in groups.values()]
+    modes: dict[str, Setting] = {}
     for name in reversed(MODES):  # the as-published read-out alone, in the corrected setting, is a departure from the latter
-        candidates = [g for g in groups.values() if g[0].config["mode"] == name and not only_the_mode(g[0], modes)]
+        candidates = [s for s in settings if s.mode == name and not only_the_mode(s, modes)]
         if candidates:
-            chosen = max(candidates, key=rank)
-            modes[name] = Mode(name, setting(chosen[0]), tuple(chosen))
-    chosen = {id(mode.trials[0]) for mode in modes.values()}
-    rest = [group for group in groups.values() if id(group[0]) not in chosen]
-    variants = [departure(group, list(modes.values())) for group in rest] if modes else []
-    variants.sort(key=lambda variant: (MODES.index(variant.base.name), len(variant.changes), variant.words))
-    return Sorted({name: modes[name] for name in MODES if name in modes}, tuple(variants))
+            modes[name] = max(candidates, key=rank)
+    rest = [s for s in settings if s not in modes.values()]
+    main = modes.get("as-published")
+    longer = [s for s in rest if main is not None and is_longer(main, s)]
+    longer.sort(key=lambda s: (s.setting["passes"], *rank(s)), reverse=True)
+    variants = [departure(s, list(modes.values())) for s in rest if s not in longer] if modes else []
+    variants.sort(key=lambda variant: (MODES.index(variant.base.mode), len(variant.changes), variant.words))
+    return Sorted({name: modes[name] for name in MODES if name in modes}, tuple(longer), tuple(variants))
 
 
-def setting(trial: Trial) -> dict[str, Any]:
+def setting(trial: HopfieldTrial) -> dict[str, Any]:
     return {key: value for key, value in trial.config.items() if key not in ("method", "steps", "seed")}
 
 
-def rank(group: Sequence[Trial]) -> tuple[int, int, int, int]:
-    config = group[0].config
-    return len({trial.method for trial in group}), len(group), config["side"], config["passes"]
+def rank(found: Setting) -> tuple[int, int, int, int]:
+    config = found.setting
+    return len({trial.method for trial in found.trials}), len(found.trials), config["side"], config["passes"]
 
 
-def only_the_mode(trial: Trial, modes: dict[str, Mode]) -> bool:
-    return any(list(changes(mode.setting, setting(trial))) == ["mode"] for mode in modes.values())
+def only_the_mode(found: Setting, modes: dict[str, Setting]) -> bool:
+    return any(list(changes(mode.setting, found.setting)) == ["mode"] for mode in modes.values())
+
+
+def is_longer(main: Setting, other: Setting) -> bool:
+    return set(changes(main.setting, other.setting)) <= set(LENGTHS) and other.setting["passes"] > main.setting["passes"]
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     return {key: (old.get(key), new.get(key)) for key in generic.keys([old, new]) if old.get(key) != new.get(key)}
 
 
-def departure(group: Sequence[Trial], modes: Sequence[Mode]) -> Variant:
-    base = min(modes, key=lambda mode: len(changes(mode.setting, setting(group[0]))))
-    return Variant(base, changes(base.setting, setting(group[0])), tuple(sorted(group, key=lambda t: (t.method, t.seed))))
+def departure(found: Setting, modes: Sequence[Setting]) -> Variant:
+    base = min(modes, key=lambda mode: len(changes(mode.setting, found.setting)))
+    trials = tuple(sorted(found.trials, key=lambda t: (t.method, t.seed)))
+    return Variant(base, changes(base.setting, found.setting), trials)
 
 
-def pairs(mode: Mode, method: str, steps: int = K) -> list[tuple[Trial, Trial]]:
-    """Trials of a method, each with BPTT from the same seed."""
-    exact = {trial.seed: trial for trial in mode.of("bptt")}
-    return [(trial, exact[trial.seed]) for trial in mode.of(method, steps) if trial.seed in exact]
-
-
-def middle(trials: Sequence[Trial], measure: Callable[[Trial], float | None]) -> float | None:
-    """The median over the trials in which there is something to measure."""
-    found = [value for trial in trials if (value := measure(trial)) is not None]
-    return statistics.median(found) if found else None
-
-
-def largest(values: Sequence[float | None]) -> float | None:
-    """The largest of what was measured; infinite if anything was not finite."""
-    found = [value for value in values if value is not None]
-    if any(not math.isfinite(value) for value in found):
-        return math.inf
-    return max(found, default=None)
-
-
-def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
-    """The first step from which on every difference is below the tolerance, counted from 1; None if even the last is not."""
-    above = [step for step, value in enumerate(relative, 1) if not value < tolerance]
-    last = above[-1] if above else 0
-    return None if last == len(relative) else last + 1
-
-
-def start_error(trial: Trial, steps: int) -> float | None:
+def start_error(trial: HopfieldTrial, steps: int) -> float | None:
     """ρᴷ‖z₀‖/‖b‖ at its largest along training: what is left of RBP's start after K steps, relative to the cotangent b."""
-    return largest([left_of_start(trial, steps, rho, b) for rho, b in zip(*seen_both(trial), strict=True)])
+    return largest(left_of_start(trial, steps))
 
 
-def left_of_start(trial: Trial, steps: int, rho: float | None, b: float | None) -> float | None:
-    return rho**steps * trial.start / b if rho is not None and b else None
+def left_of_start(trial: HopfieldTrial, steps: int) -> list[float | None]:
+    """ρᴷ‖z₀‖/‖b‖ at every validated pass."""
+    seen = zip(trial.seen("spectral_radius"), trial.seen("cotangent"), strict=True)
+    return [rho**steps * trial.start / b if rho is not None and b else None for rho, b in seen]
 
 
-def seen_both(trial: Trial) -> tuple[list[Any], list[Any]]:
-    return trial.seen("spectral_radius"), trial.seen("cotangent")
+def wrong_pixels(trials: Sequence[HopfieldTrial]) -> float:
+    """The share of pixels that are wrong, mean over trials and ten corruptions drawn after training."""
+    return statistics.fmean(trial.result["pixel_error_fresh"] for trial in trials)

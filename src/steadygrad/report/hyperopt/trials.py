@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from steadygrad.records import Record
 from steadygrad.report import style
-from steadygrad.report.trial import MODES, TITLES
-from steadygrad.report.trial import Trial as AnyTrial
+from steadygrad.report.panels import Points
+from steadygrad.report.trial import MODES, TITLES, Trial, by_seed, read, seeds_of
+from steadygrad.report.verdicts import Length
 
 WHOLE = ("bptt", "forward", "auto")
 """The methods that have no K."""
@@ -19,7 +18,19 @@ UNROLLED = ("bptt", "tbptt", "forward")
 """The methods that go back through the training as it was, hence take no last step of their own choice."""
 WAYS = ("full", "average", "step", "fresh")
 """On what an implicit method takes the last step, the way of the released code first."""
-FREE = ("task", "mode", "method", "last", "steps", "training_steps", "meta_steps", "seed", "reference_every", "trajectory")
+FREE = (
+    "task",
+    "mode",
+    "method",
+    "last",
+    "steps",
+    "training_steps",
+    "meta_steps",
+    "seed",
+    "reference_every",
+    "trajectory",
+    "shuffle",
+)
 """What may differ between trials of one setting."""
 LASTS = {
     "full": "all training images (released code)",
@@ -27,12 +38,16 @@ LASTS = {
     "step": "one mini-batch (the text)",
     "fresh": "a new mini-batch a term",
 }
+PAPER_META_STEPS = 100
+LEAST_T, LEAST_META_STEPS = 100, 20
+BEFORE = {"shuffle": False}
+"""Settings that the first records do not name, as they were."""
 PAPER_K = 50
 """The K that is shown where there is room for one: the smaller of the paper's figures."""
 
 
 @dataclass(frozen=True)
-class Trial(AnyTrial):
+class HyperoptTrial(Trial):
     """A trial of this experiment."""
 
     @property
@@ -61,19 +76,23 @@ class Cell:
 
     T: int
     K: int | None
-    trials: tuple[Trial, ...]
+    trials: tuple[HyperoptTrial, ...]
 
     @property
     def title(self) -> str:
         return f"T = {self.T}" if self.K is None else f"T = {self.T}, K = {self.K}"
 
-    def of(self, method: str) -> list[Trial]:
-        return sorted((trial for trial in self.trials if trial.method == method), key=lambda trial: trial.seed)
+    def of(self, method: str) -> list[HyperoptTrial]:
+        return by_seed(trial for trial in self.trials if trial.method == method)
 
     def methods(self) -> list[str]:
         return style.ordered([trial.method for trial in self.trials])
 
-    def pairs(self, method: str) -> list[tuple[Trial, Trial]]:
+    @property
+    def meta_steps(self) -> int:
+        return self.trials[0].config["meta_steps"]
+
+    def pairs(self, method: str) -> list[tuple[HyperoptTrial, HyperoptTrial]]:
         """Trials of a method, each with BPTT from the same seed."""
         exact = {trial.seed: trial for trial in self.of("bptt")}
         return [(trial, exact[trial.seed]) for trial in self.of(method) if trial.seed in exact]
@@ -85,10 +104,10 @@ class Mode:
 
     name: str
     cells: tuple[Cell, ...]
-    aside: tuple[Trial, ...]
+    aside: tuple[HyperoptTrial, ...]
     """tuning trials of the same setting that take the last step another way"""
-    errors: tuple[Trial, ...]
-    costs: tuple[Trial, ...]
+    errors: tuple[HyperoptTrial, ...]
+    costs: tuple[HyperoptTrial, ...]
     left_out: int
     """trials with other settings, too few meta steps, or seeds that no method with a K has"""
 
@@ -108,31 +127,52 @@ class Mode:
         return next((cell for cell in self.cells if (cell.T, cell.K) == (T, K)), None)
 
     @property
-    def tuned(self) -> tuple[Trial, ...]:
+    def tuned(self) -> tuple[HyperoptTrial, ...]:
         """Every tuning trial that is shown, once."""
         return tuple({id(trial): trial for cell in self.cells for trial in cell.trials}.values())
 
-    @property
-    def seeds(self) -> list[int]:
-        return sorted({trial.seed for trial in self.tuned})
+    def judged(self, enough: Callable[[Cell], bool]) -> list[Cell]:
+        """The settings that are evidence: of those that have what it takes, the ones with the paper's meta steps if there are
+        some. Too little training or tuning is for trying things out."""
+        found = [c for c in self.cells if c.T >= LEAST_T and c.meta_steps >= LEAST_META_STEPS and enough(c)]
+        return [cell for cell in found if cell.meta_steps >= PAPER_META_STEPS] or found
 
-    @property
-    def meta_steps(self) -> int:
-        return max((trial.config["meta_steps"] for trial in self.tuned), default=0)
+
+def length(cells: Sequence[Cell]) -> Length:
+    return Length(min(cell.meta_steps for cell in cells), PAPER_META_STEPS, "meta steps")
+
+
+def seeds(cells: Sequence[Cell]) -> tuple[int, int]:
+    """The fewest and the most."""
+    found = [seeds_of(cell.trials) for cell in cells]
+    return min(found), max(found)
+
+
+def curves(cell: Cell, series: Callable[[HyperoptTrial], Points | None], *without: str) -> dict[str, list[Points]]:
+    """What a figure draws of each method."""
+    methods = [method for method in cell.methods() if method not in without]
+    return {method: [points for trial in cell.of(method) if (points := series(trial)) is not None] for method in methods}
 
 
 @dataclass(frozen=True)
 class Sorted:
     all: tuple[Mode, ...]
 
+    def of(self, name: str) -> Mode | None:
+        return next((mode for mode in self.all if mode.name == name), None)
+
+    @property
+    def tuned(self) -> list[Mode]:
+        return [mode for mode in self.all if mode.cells]
+
 
 def sort(records: Sequence[Record]) -> Sorted:
-    trials = [Trial(record.config, record.result, record.measured) for record in records if record.result is not None]
+    trials = read(HyperoptTrial, records, BEFORE)
     modes = (sort_mode(name, [trial for trial in trials if trial.config.get("mode") == name]) for name in MODES)
     return Sorted(tuple(mode for mode in modes if mode.cells or mode.aside or mode.errors or mode.costs))
 
 
-def sort_mode(name: str, trials: Sequence[Trial]) -> Mode:
+def sort_mode(name: str, trials: Sequence[HyperoptTrial]) -> Mode:
     tune, errors, costs = (main([trial for trial in trials if task(trial) == kind]) for kind in ("tune", "errors", "cost"))
     way = main_way(tune)
     usual = [trial for trial in tune if way in (None, trial.last) or trial.method in UNROLLED]
@@ -149,17 +189,17 @@ def task(trial: Trial) -> str:
     return kind if needed.get(kind) else ""
 
 
-def main(trials: Sequence[Trial]) -> list[Trial]:
+def main(trials: Sequence[HyperoptTrial]) -> list[HyperoptTrial]:
     """The trials of the setting on which most training was spent: quick ones do not push aside what is still being run. Of costs
     as large, those that were measured more often."""
 
-    def spent(group: list[Trial]) -> tuple[int, int]:
+    def spent(group: list[HyperoptTrial]) -> tuple[int, int]:
         return sum(trial.length * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
 
     return max(groups(trials, setting), key=spent, default=[])
 
 
-def main_way(trials: Sequence[Trial]) -> str | None:
+def main_way(trials: Sequence[HyperoptTrial]) -> str | None:
     """On what most implicit trials take the last step; the released code's way where there are as many of each."""
     implicit = [trial.last for trial in trials if trial.method not in UNROLLED]
     return max(sorted(set(implicit), key=way_order), key=implicit.count, default=None)
@@ -175,7 +215,7 @@ def last_words(mode: str, way: str) -> str:
     return LASTS.get(way, way)
 
 
-def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
+def cells(trials: Sequence[HyperoptTrial]) -> Iterable[Cell]:
     """Every T and K, methods without a K with the seeds of the others; of trials with different numbers of meta steps those that
     most methods share, then the longer ones."""
     for T in sorted({trial.length for trial in trials}):
@@ -192,25 +232,15 @@ def setting(trial: Trial) -> str:
     return repr(sorted((key, value) for key, value in trial.config.items() if key not in FREE))
 
 
-def groups(trials: Sequence[Trial], key: Callable[[Trial], Any]) -> list[list[Trial]]:
-    found: dict[Any, list[Trial]] = {}
+def groups(trials: Sequence[HyperoptTrial], key: Callable[[HyperoptTrial], Any]) -> list[list[HyperoptTrial]]:
+    found: dict[Any, list[HyperoptTrial]] = {}
     for trial in trials:
         found.setdefault(key(trial), []).append(trial)
     return list(found.values())
 
 
-def rank(trials: Sequence[Trial]) -> tuple[int, int]:
+def rank(trials: Sequence[HyperoptTrial]) -> tuple[int, int]:
     return len({trial.method for trial in trials}), len(trials)
-
-
-def finite(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None and math.isfinite(value)]
-
-
-def median(values: Iterable[float | None]) -> float | None:
-    """Of what was measured; None where nothing was."""
-    found = finite(values)
-    return statistics.median(found) if found else None
 
 
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:

@@ -1,0 +1,163 @@
+"""The rules by which a part of a claim gets its verdict; what is measured for it is in the file of the claim.
+
+**As published** asks whether the paper's result comes out of the paper's settings. A run that is shorter than the paper's can
+show that it does, but not that it does not: that takes the paper's length. **Where the assumptions hold** (corrected) asks
+whether the statement is true in a setting of ours in which the method's assumptions are met. It has no length of the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+AT_LENGTH = "reproduced at the paper's length"
+SHORTER = "reproduced in a shorter run"
+CONTRADICTED = "contradicted at length"
+UNTESTED = "not tested at length"
+READING = "depends on reading"
+PREMISE = "premise fails"
+UNDECIDED = "undecided"
+NO_DATA = "no data"
+PUBLISHED = (AT_LENGTH, SHORTER, CONTRADICTED, UNTESTED, READING, PREMISE, UNDECIDED, NO_DATA)
+HOLDS, FAILS, NOT_APPLICABLE = "holds", "does not hold", "not applicable"
+CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
+ERRORS = 2.0
+"""Standard errors by which two means must differ to be told apart."""
+SEEDS = 3
+"""The fewest seeds from which a standard error means something."""
+
+
+Seeds = int | tuple[int, int]
+"""How many, or the fewest and the most where settings that are judged together differ in it."""
+
+
+class Outcome(Enum):
+    """What the numbers say of a statement: yes, no, or less than their noise; MISSING where nobody measured them."""
+
+    YES = "yes"
+    NO = "no"
+    NOISE = "within noise"
+    MISSING = "missing"
+
+    @classmethod
+    def of(cls, holds: bool | None) -> Outcome:
+        return cls.MISSING if holds is None else cls.YES if holds else cls.NO
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long was trained, beside the paper."""
+
+    ran: int
+    paper: int
+    unit: str
+
+    @property
+    def full(self) -> bool:
+        return self.ran >= self.paper
+
+    def __str__(self) -> str:
+        return f"{self.ran:,} of {self.paper:,} {self.unit}" if not self.full else f"{self.ran:,} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict, and on what it rests."""
+
+    name: str
+    rests: str = ""
+    """length and seeds: "30 of 1,000 passes, 4 seeds" """
+
+    def __post_init__(self) -> None:
+        if self.name not in (*PUBLISHED, *CORRECTED):
+            raise ValueError(f"{self.name!r} is no verdict; choose one of {', '.join(dict.fromkeys((*PUBLISHED, *CORRECTED)))}.")
+
+
+def as_published(
+    *readings: Outcome,
+    length: Length | None,
+    seeds: Seeds,
+    premise: bool = True,
+    longer: Outcome = Outcome.MISSING,
+) -> Verdict:
+    """The verdict on the paper's own settings.
+
+    `readings`: the outcome under each way to read the claim, one unless the paper leaves it open. `premise`: whether what the
+    claim supposes is there. `longer`: what fewer but longer trials say; where they say no, a yes of shorter ones counts for
+    nothing. `length` None: the claim has none (a cost of one step).
+    """
+    known = [reading for reading in readings if reading is not Outcome.MISSING]
+    if not known:
+        return Verdict(NO_DATA)
+    full = length is None or length.full
+    if not premise:
+        name = PREMISE
+    elif Outcome.YES in known and Outcome.NO in known:
+        name = READING
+    elif Outcome.NOISE in known:
+        name = UNDECIDED
+    elif Outcome.YES in known:
+        name = AT_LENGTH if full else UNTESTED if longer is Outcome.NO else SHORTER
+    else:
+        name = CONTRADICTED if full else UNTESTED
+    return Verdict(name, rests(length, seeds))
+
+
+def where_assumptions_hold(outcome: Outcome, seeds: Seeds) -> Verdict:
+    """The verdict on the corrected setting."""
+    names = {Outcome.YES: HOLDS, Outcome.NO: FAILS, Outcome.NOISE: UNDECIDED, Outcome.MISSING: NO_DATA}
+    return Verdict(names[outcome], "" if outcome is Outcome.MISSING else rests(None, seeds))
+
+
+def rests(length: Length | None, seeds: Seeds) -> str:
+    low, high = (seeds, seeds) if isinstance(seeds, int) else seeds
+    counted = f"{low if low == high else f'{low} to {high}'} seed{'' if high == 1 else 's'}" if high else ""
+    return ", ".join(part for part in (str(length) if length else "", counted) if part)
+
+
+def all_of(outcomes: Iterable[Outcome]) -> Outcome:
+    """Of several conditions: one that fails is enough against it, one within noise leaves it open."""
+    found = list(outcomes)
+    for outcome in (Outcome.NO, Outcome.MISSING, Outcome.NOISE):
+        if outcome in found:
+            return outcome
+    return Outcome.YES if found else Outcome.MISSING
+
+
+@dataclass(frozen=True)
+class Gap:
+    """By how much one thing exceeds another, seed by seed: the mean and its standard error."""
+
+    mean: float
+    error: float
+    seeds: int
+
+    @classmethod
+    def of(cls, gaps: Sequence[float]) -> Gap | None:
+        """None with too few seeds for a standard error."""
+        if len(gaps) < SEEDS:
+            return None
+        return cls(statistics.fmean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps))
+
+    @property
+    def above(self) -> Outcome:
+        """Is the one above the other?"""
+        if abs(self.mean) <= ERRORS * self.error:
+            return Outcome.NOISE
+        return Outcome.of(self.mean > 0)
+
+    def level(self, limit: float) -> Outcome:
+        """Are the two level, by this limit?"""
+        if abs(self.mean) <= limit:
+            return Outcome.YES
+        return Outcome.NOISE if abs(self.mean) <= ERRORS * self.error else Outcome.NO
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} ± {self.error:.1f}".replace("-", "−")
+
+
+def above(gap: Gap | None) -> Outcome:
+    return Outcome.MISSING if gap is None else gap.above

@@ -1,0 +1,86 @@
+"""The rules of the verdicts: six as published, three where the assumptions hold, undecided within noise, and no data."""
+
+import pytest
+
+from steadygrad.report import verdicts
+from steadygrad.report.verdicts import Gap, Length, Outcome, Verdict, all_of, as_published, where_assumptions_hold
+
+YES, NO, NOISE, MISSING = Outcome.YES, Outcome.NO, Outcome.NOISE, Outcome.MISSING
+FULL, SHORT = Length(2000, 2000, "epochs"), Length(100, 2000, "epochs")
+
+
+@pytest.mark.parametrize(
+    ("readings", "length", "more", "name"),
+    [
+        ([YES], FULL, {}, verdicts.AT_LENGTH),
+        ([YES], None, {}, verdicts.AT_LENGTH),
+        ([YES], SHORT, {}, verdicts.SHORTER),
+        ([NO], FULL, {}, verdicts.CONTRADICTED),
+        ([NO], SHORT, {}, verdicts.UNTESTED),  # a short run cannot contradict
+        ([YES], SHORT, {"longer": NO}, verdicts.UNTESTED),  # longer trials point the other way
+        ([YES], SHORT, {"longer": YES}, verdicts.SHORTER),
+        ([YES, NO], FULL, {}, verdicts.READING),
+        ([YES, NO], SHORT, {}, verdicts.READING),
+        ([YES, YES], FULL, {}, verdicts.AT_LENGTH),
+        ([NO, NO], FULL, {}, verdicts.CONTRADICTED),
+        ([YES, MISSING], FULL, {}, verdicts.AT_LENGTH),
+        ([NOISE], FULL, {}, verdicts.UNDECIDED),
+        ([NOISE], SHORT, {}, verdicts.UNDECIDED),
+        ([YES], FULL, {"premise": False}, verdicts.PREMISE),
+        ([NO], SHORT, {"premise": False}, verdicts.PREMISE),
+        ([MISSING], FULL, {}, verdicts.NO_DATA),
+        ([MISSING], FULL, {"premise": False}, verdicts.NO_DATA),
+        ([], FULL, {}, verdicts.NO_DATA),
+    ],
+)
+def test_as_published(readings, length, more, name):
+    found = as_published(*readings, length=length, seeds=3, **more)
+    assert found.name == name
+    assert found.name in verdicts.PUBLISHED
+
+
+def test_length_and_seeds_stand_beside_the_verdict():
+    assert as_published(NO, length=SHORT, seeds=10).rests == "100 of 2,000 epochs, 10 seeds"
+    assert as_published(NO, length=FULL, seeds=1).rests == "2,000 epochs, 1 seed"
+    assert as_published(YES, length=None, seeds=0).rests == ""
+    assert as_published(YES, length=None, seeds=(1, 2)).rests == "1 to 2 seeds"
+    assert as_published(YES, length=None, seeds=(2, 2)).rests == "2 seeds"
+    assert where_assumptions_hold(YES, 8).rests == "8 seeds"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"),
+    [(YES, verdicts.HOLDS), (NO, verdicts.FAILS), (NOISE, verdicts.UNDECIDED), (MISSING, verdicts.NO_DATA)],
+)
+def test_where_assumptions_hold(outcome, name):
+    assert where_assumptions_hold(outcome, 2).name == name
+    assert name in verdicts.CORRECTED
+
+
+def test_conditions_together():
+    assert all_of([YES, YES]) is YES
+    assert all_of([YES, NOISE]) is NOISE
+    assert all_of([MISSING, NOISE]) is MISSING
+    assert all_of([YES, MISSING, NO]) is NO
+    assert all_of([]) is MISSING
+
+
+def test_differences_within_two_standard_errors_are_noise():
+    far, near = Gap.of([3.0, 4.0, 5.0]), Gap.of([-1.0, 0.5, 2.0])
+    assert (far.mean, far.seeds, str(far)) == (4.0, 3, "+4.0 ± 0.6")
+    assert far.above is YES
+    assert Gap(-4.0, 0.6, 3).above is NO
+    assert near.above is NOISE
+    assert Gap.of([1.0, 2.0]) is None
+    assert verdicts.above(None) is MISSING
+
+
+def test_level_is_a_limit_or_what_cannot_be_told_apart():
+    assert Gap(0.9, 0.1, 3).level(1.0) is YES
+    assert Gap(1.5, 1.0, 3).level(1.0) is NOISE
+    assert Gap(-1.8, 0.4, 3).level(1.0) is NO
+
+
+def test_an_unknown_verdict_is_refused():
+    with pytest.raises(ValueError, match="'maybe' is no verdict; choose one of reproduced at"):
+        Verdict("maybe")

@@ -1,0 +1,142 @@
+"""Make results/report.html, two figures and the numbers of the docs pages from the committed records; or compare them.
+
+python tools/publish.py            # write them
+python tools/publish.py --check    # only compare; exit code 1 and a list where something differs. `make check` does this.
+
+A page's numbers stand between marks, <!-- numbers: NAME --> and <!-- end -->, where NAME is `verdicts`, `effort`, `settings` or
+`table` and the name of one of the report's. Pictures are not compared, since t-SNE and fonts differ between machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from steadygrad import records
+from steadygrad.files import write_atomically
+from steadygrad.report import SECTIONS, Figure, Section, Table, facts, page
+from steadygrad.report.drawing import Drawn, draw
+from steadygrad.report.verdicts import Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, REPORT = ROOT / "results", ROOT / "results" / "report.html"
+PAGES = {name: ROOT / "docs" / "experiments" / f"{name}.md" for name in SECTIONS}
+README = ROOT / "README.md"
+PICTURES = ("hopfield-h1", "theory-p")
+"""The figures that the README shows, as docs/figures/<name>.svg."""
+MARK = re.compile(r"(<!-- numbers: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
+NOTHING = Drawn(b"", b"", 0, 0)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("\u00a0", " ").replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def tabular(table: Table) -> str:
+    note = f"\n\n{table.note}" if table.note else ""
+    return f"{table.caption}\n\n{markdown(table.head, table.rows)}{note}".replace("\u00a0", " ")
+
+
+def verdicts(sections: Sequence[Section]) -> str:
+    """The matrix."""
+    rows = [
+        (f"**{part.id}** {part.text}", part.paper, part.ours or "–", worded(part.published), worded(part.corrected), part.why)
+        for section in sections
+        for part in section.parts
+    ]
+    return markdown(("part of a claim", "paper", "ours", "as published", "where the assumptions hold", "why"), rows)
+
+
+def worded(verdict: Verdict) -> str:
+    return f"**{verdict.name}**" + (f" ({verdict.rests})" if verdict.rests else "")
+
+
+def effort(found: Sequence[records.Record]) -> str:
+    peaks = [record.measured["peak_mb"] for record in found if record.measured.get("peak_mb")]
+    above = sum(peak > 1400 for peak in peaks)
+    return (
+        f"{len(found)} records: {facts.time(found)}. Peak memory of a process: at most {max(peaks):,.0f} MB, median "
+        f"{statistics.median(peaks):,.0f} MB, above 1,400 MB in {above} of {len(peaks)} trials; libraries are most of it, and "
+        "what earlier trials left in the same process."
+    )
+
+
+def filled(text: str, section: Section, found: Sequence[records.Record]) -> str:
+    """The page with its numbers put between its marks."""
+    tables = {exhibit.name: exhibit for exhibit in section.exhibits if isinstance(exhibit, Table)}
+
+    def part(name: str) -> str:
+        if name == "verdicts":
+            return verdicts([section])
+        if name == "effort":
+            return effort(found)
+        if name == "settings":
+            return markdown(section.settings.head, section.settings.rows)
+        kind, _, table = name.partition(" ")
+        if kind != "table" or table not in tables:
+            known = ", ".join(f"table {each}" for each in tables)
+            raise SystemExit(f"there are no numbers {name!r}; choose verdicts, effort, settings, {known}.")
+        return tabular(tables[table])
+
+    return MARK.sub(lambda mark: f"{mark[1]}{part(mark[2])}\n{mark[4]}", text)
+
+
+def texts() -> dict[Path, str]:
+    """Every page as it should be."""
+    made: dict[Path, str] = {}
+    sections: list[Section] = []
+    for name, path in PAGES.items():
+        found = [record for record in records.read(RESULTS, name).records if record.done]
+        sections.append(SECTIONS[name](found))
+        made[path] = filled(path.read_text(), sections[-1], found)
+    readme = README.read_text()
+    made[README] = MARK.sub(lambda m: f"{m[1]}{verdicts(sections)}\n{m[4]}" if m[2] == "verdicts" else m[0], readme)
+    return made
+
+
+def without_pictures(html: bytes) -> str:
+    return re.sub(r'src="data:[^"]*" width="\d+" height="\d+"', "", html.decode())
+
+
+def differing() -> list[str]:
+    """What is not as the records make it."""
+    lacking = [path for path in (REPORT, *PAGES.values()) if not path.exists()]
+    if lacking:
+        return [f"{path} is missing" for path in lacking]
+    html = page.make(RESULTS, files=False, drawing=lambda figure: NOTHING)[0]
+    wrong = [] if without_pictures(html) == without_pictures(REPORT.read_bytes()) else [f"{REPORT} is not what the records make"]
+    return wrong + [f"{path} is not what the records make" for path, text in texts().items() if path.read_text() != text]
+
+
+def publish() -> None:
+    written = page.write(RESULTS, REPORT, files=False)
+    if written.problems:
+        raise SystemExit("\n".join(written.problems))
+    for path, text in texts().items():
+        if path.read_text() != text:
+            write_atomically(path, text)
+    folder = ROOT / "docs" / "figures"
+    folder.mkdir(exist_ok=True)
+    for name in PICTURES:
+        found = SECTIONS[name.partition("-")[0]](records.read(RESULTS, name.partition("-")[0]).records)
+        figure = next(exhibit for exhibit in found.exhibits if isinstance(exhibit, Figure) and exhibit.name == name)
+        write_atomically(folder / f"{name}.svg", draw(figure).svg)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare only")
+    if not parser.parse_args().check:
+        publish()
+        return 0
+    wrong = differing()
+    print("\n".join([*wrong, "run: python tools/publish.py"]) if wrong else "report and docs are what the records make")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
