@@ -79,7 +79,6 @@ def test_states_that_autocast_made_are_float32():
 
 HALF = sg.Picard(rtol=1e-2)
 """A tolerance that bfloat16 can meet."""
-BY_DTYPE = pytest.mark.xfail(strict=True, reason="default tolerances must go by update.precision")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +87,9 @@ BY_DTYPE = pytest.mark.xfail(strict=True, reason="default tolerances must go by 
         ("neumann-rbp", HALF),
         ("anderson", HALF),
         ("bptt", HALF),
-        pytest.param("neumann-rbp", sg.Picard(), marks=BY_DTYPE),
-        pytest.param("auto", HALF, marks=BY_DTYPE),
-        pytest.param("gmres", HALF, marks=BY_DTYPE),
+        ("neumann-rbp", sg.Picard()),
+        ("auto", HALF),
+        ("gmres", HALF),
     ],
     ids=repr,
 )

@@ -49,7 +49,6 @@ def test_nothing_is_looked_for_without_gradients():
     assert not update.look_again(h + 1)
 
 
-@pytest.mark.xfail(strict=True, reason="Implicit and Phantom must ask update.look_again(h*) instead of update.requires_grad")
 @pytest.mark.parametrize("gradient", ["auto", "neumann-rbp", "phantom"])
 def test_gradient_of_a_parameter_behind_a_branch(gradient):
     method = sg.Phantom(steps=60, damping=0.0) if gradient == "phantom" else gradient

@@ -15,8 +15,8 @@ UNFINISHED = ".part"
 def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], None], beside: Path | None = None) -> None:
     """Write a file beside `path`, flush it to the disk, and rename it: a reader sees the old file or the new one, never a part.
 
-    `content` is bytes, text, or a function that writes into an open file. The file beside has a name of its own for every call, so
-    that two writers do not meet; `beside` gives it a fixed one, of which a killed writer leaves one at most. The folder is
+    `content` is bytes, text, or a function that writes into an open file. The file beside has a name of its own for every call,
+    so that two writers do not meet; `beside` gives it a fixed one, of which a killed writer leaves one at most. The folder is
     made where it is missing. Needs a file system on which renaming is atomic, as POSIX asks.
 
     >>> import tempfile

@@ -15,6 +15,13 @@ from steadygrad.method import Method, check_count, check_number
 
 TRUSTED = 1e-2
 """An iterate whose estimated distance from the solution exceeds this is not called converged, however small its residual."""
+COARSE = 16.0
+"""In half precision one per cent is out of reach: there, so many roundings."""
+
+
+def trusted_in(precision: torch.dtype) -> float:
+    """The largest estimated distance from the solution with which an iterate passes for converged."""
+    return max(TRUSTED, COARSE * torch.finfo(precision).eps)
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +77,7 @@ class FixedPointSolver(Method, Iteration, ABC):
             rtol=None if self.counts else max(self.rtol, rounding),
             atol=self.atol,
             sizes=sizes or (start.shape[1],),
-            trusted=max(TRUSTED, 8 * rounding),
+            trusted=trusted_in(precision or start.dtype),
             rounding=rounding,
             reach=reach_of if hasattr(problem, "part") else None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from steadygrad.autocast import without_autocast
 from steadygrad.compiled import CompiledJacobian
-from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.norms import Numbers, leaf_norms
-from steadygrad.jacobian import Jacobian, transposed
+from steadygrad.gradient.units import InUnits, units_of
+from steadygrad.jacobian import Jacobian, Linear, transposed
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
 from steadygrad.rows import dot, over
@@ -92,11 +94,13 @@ class Adjoint:
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
-            operator = transposed(jacobian) if transpose else CompiledJacobian(jacobian) if self.compile else jacobian
-            solved = self.solver.solve(operator, b, start)
+            operator, units = self._operator(transpose)
+            solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self._fall_back(solved)
             if fell_back:
-                solved = instead_of_what_failed(solved, operator, b, lost=-1.0)
+                solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
+            if units is not None:
+                solved.z = solved.z / units
             moved = jacobian.moved()
             change = dot(solved.z.double(), moved.double())
             if not transpose:
@@ -113,6 +117,17 @@ class Adjoint:
             )
             self._report(self.record.last, fell_back, not transpose and self._unsteady(b, change))
             return layout.split(solved.z)
+
+    def _operator(self, transpose: bool) -> tuple[Linear, Tensor | None]:
+        """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
+        jacobian = self.jacobian
+        units = units_of(jacobian.layout, jacobian.h)
+        if units is None and self.compile and not transpose:
+            return CompiledJacobian(jacobian), None
+        scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
+        if not transpose:
+            return scaled, units
+        return transposed(scaled), None if units is None else 1 / units
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""
@@ -138,8 +153,7 @@ class Adjoint:
         if self.steady is None:
             return False
         (size,) = leaf_norms([b], self.jacobian.layout.sizes)
-        limit = max(TRUSTED, 8 * torch.finfo(self.jacobian.precision).eps)
-        allowed = limit * (size * self.steady).sum(axis=1)
+        allowed = trusted_in(self.jacobian.precision) * (size * self.steady).sum(axis=1)
         return bool((numpy.abs(change[:, 0].cpu().numpy()) > allowed).any())
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
@@ -163,6 +177,10 @@ class Adjoint:
             )
         elif unsteady:
             report_failure(_UNSTEADY.format(magnitude(abs(adjoint.remaining))), self.on_failure)
+
+
+def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
+    return [vector if units is None or vector is None else vector * units for vector in vectors]
 
 
 LAST_DIGITS = 1e-15

@@ -35,11 +35,16 @@ FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
 
-def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numbers, goal: Goal) -> Numbers:
-    """‖error‖ / ‖iterate‖ for each row, in its worst leaf, from the last two points: about step / (1 − rate).
+def distances(
+    solver: Iteration, trail: list[Any], residual: Numbers, size: Numbers, rate: Numbers, goal: Goal
+) -> Numbers:
+    """‖error‖ / ‖iterate‖ for each row, in its worst leaf: about step / (1 − rate).
 
-    `residual` and `size` are the norms (rows, leaves) of the last. A residual at the rounding floor says nothing of the
-    distance and raises no alarm; where only one residual is known the distance is unknown, that is infinite.
+    The geometric mean of two guesses: the gain along the line between the last two points, which is low where slow
+    directions hide behind others, and 1 / (1 − rate), which is high where the error turns from step to step. `residual` and
+    `size` are the norms (rows, leaves) of the last, `rate` by how much the residual has fallen in a step of late. A residual
+    at the rounding floor says nothing of the distance and raises no alarm; where only one residual is known the distance is
+    unknown, that is infinite.
     """
     rounding = goal.rounding * size
     relative = _over(residual, size)
@@ -54,13 +59,16 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
             with torch.no_grad():
                 step = solver.point(trail[-1]) - solver.point(trail[-2])
                 moved, changed = leaf_norms([step, after - before], goal.sizes)
-            gain = _over(moved, numpy.fmax(changed, rounding))
-            far = numpy.where(at_floor, relative, numpy.fmax(gain, LEAST) * relative)
+            gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
+            with numpy.errstate(all="ignore"):
+                both = numpy.sqrt(gain / (1 - rate[:, None]))
+            gain = numpy.where((rate[:, None] < 1) & (both > gain), both, gain)
+            far = numpy.where(at_floor, relative, gain * relative)
     worst: Numbers = far.max(axis=1)
     return worst
 
 
-def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: float, goal: Goal) -> float:
+def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: float, rate: float, goal: Goal) -> float:
     """`distances` of a single problem of one leaf, in plain floats."""
     relative = residual / size if size > 0 else (math.inf if residual else 0.0)
     if residual <= FLOOR * goal.rounding * size:
@@ -74,7 +82,10 @@ def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: 
         step = solver.point(trail[-1]) - solver.point(trail[0])
         ((moved,),), ((changed,),) = leaf_norms([step, after - before], goal.sizes)
     changed = max(changed, goal.rounding * size)
-    return max(moved / changed, LEAST) * relative if changed > 0 else math.inf
+    if changed <= 0:
+        return math.inf
+    gain = max(moved / changed, LEAST)
+    return relative * (max(gain, math.sqrt(gain / (1 - rate))) if rate < 1 else gain)
 
 
 def _over(a: Numbers, b: Numbers) -> Numbers:
@@ -207,10 +218,10 @@ class Errors:
 def _error(gain: float, residual: float, length: float, whole: float, eps: float) -> float:
     """‖e‖ / ‖z + e‖ for an error of ‖e‖ = gain·‖r‖, taken to be orthogonal to z where `whole`, ‖z + e‖, is not known.
 
-    A residual at the rounding of z has changes that say nothing; ten of it is then a good guess.
+    A residual at the rounding of z has changes that say nothing; a few of it is then a good guess.
     """
     if residual <= 2 * eps * length:
-        return 10 * max(residual / length, 2 * eps) if residual else 0.0
+        return FLOOR * max(residual / length, eps) if residual else 0.0
     e = gain * residual if residual else 0.0
     whole = math.hypot(e, length) if math.isnan(whole) else whole
     return math.inf if math.isnan(whole) else e / whole if whole else 0.0

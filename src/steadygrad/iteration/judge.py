@@ -24,6 +24,10 @@ BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
 VANISHING = 0.1
 """A leaf that has shrunk to less than this of the largest that it has been may be on its way to zero."""
+SHRUNK = 0.1
+FAR = 10.0
+"""An iterate that has grown by more than FAR while its residual stays above SHRUNK of the greatest runs away: relative to the
+iterate any residual becomes small."""
 GREW = 2.0
 """A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
 
@@ -96,6 +100,8 @@ class Judge:
         self.scale: Numbers = numpy.zeros((problems, len(goal.sizes))) if goal.scale is None else goal.scale
         """(problems, leaves): what residuals are relative to, at the last look."""
         self._largest: Numbers = numpy.zeros((problems, len(goal.sizes)))
+        self._greatest: Numbers = numpy.zeros(problems)
+        self._began: Numbers = numpy.zeros(problems)
         self._history: list[tuple[int, Numbers]] = []
         self.total: Numbers = numpy.zeros(problems)
         """The residual norms of the present rows at the last look."""
@@ -132,7 +138,29 @@ class Judge:
         self._mark[rows] = numpy.where(improved, total, self._mark[rows])
         self._marked[rows] = numpy.where(improved, step, self._marked[rows])
         self.total = total
-        return excess <= 1
+        below: Mask = excess <= 1
+        if goal.scale is None:
+            below &= ~self._drift(rows, total, size)
+        return below
+
+    def rate(self, rows: Rows) -> Numbers:
+        """By how much the residuals of the present rows have fallen in a step, of late; 1 where they have not."""
+        now, excess = self._history[-1]
+        then, earlier = later_half(self._history)
+        if then == now:
+            return numpy.ones(len(excess))
+        with numpy.errstate(all="ignore"):
+            rate = (excess / earlier) ** (1 / (now - then))
+        return numpy.where(rate < 1, rate, 1.0)
+
+    def _drift(self, rows: Rows, total: Numbers, size: Numbers) -> Mask:
+        """Which rows have a residual that is small beside the iterate only because that has grown."""
+        whole = numpy.sqrt(numpy.square(size).sum(axis=1))
+        if len(self._history) == 1:
+            self._began[rows] = whole
+        self._greatest[rows] = numpy.fmax(self._greatest[rows], total)
+        visible = numpy.fmax(total, self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
+        return (visible > SHRUNK * self._greatest[rows]) & (whole > FAR * self._began[rows])
 
     def judge(self, step: int, rows: Rows, converged: Mask, travels: Mask | None) -> Mask:
         """Which of the present rows end now; their ends are noted. `travels` says which are still on their way."""

@@ -9,7 +9,7 @@ import numpy
 from torch import Tensor
 
 from steadygrad.iteration.error import distance_of_one
-from steadygrad.iteration.judge import GREW, PATIENCE, Goal, later_half
+from steadygrad.iteration.judge import FAR, GREW, PATIENCE, SHRUNK, Goal, later_half
 from steadygrad.iteration.norms import SAFE, leaf_norms, norm_of
 from steadygrad.iteration.run import Ended, Run
 from steadygrad.iteration.solver import Forecast, Iteration
@@ -26,7 +26,7 @@ class Single(Run):
         self._trace: list[tuple[int, float]] = []
         self._history: list[tuple[int, float]] = []
         """(step, how many times too large the residual is)."""
-        self._first = self._early = self._largest = self._residual = 0.0
+        self._first = self._early = self._largest = self._residual = self._greatest = self._began = 0.0
         self._scale = 0.0 if goal.scale is None else float(goal.scale[0, 0])
         self._smallest = self._mark = self._kept_residual = self._distance = math.inf
         self._marked = 0
@@ -41,9 +41,11 @@ class Single(Run):
         value = self.solver.value(self.state) if goal.scale is None else None
         self._measure(progress, value)
         self._note()
-        below = self._residual <= self._tolerance() or self._residual == 0
+        below = (self._residual <= self._tolerance() or self._residual == 0) and not self._drifts()
         if goal.trusted is not None and (below or step == goal.limit):
-            self._distance = distance_of_one(self.solver, list(self.trail), self._residual, self._scale, goal)
+            self._distance = distance_of_one(
+                self.solver, list(self.trail), self._residual, self._scale, self._rate(), goal
+            )
             below = below and self._distance <= goal.trusted
         travels = value is not None and self._travels(value)
         status = self._judged(below, travels)
@@ -61,6 +63,19 @@ class Single(Run):
         if then == now or not excess < earlier < math.inf:
             return math.inf
         return math.log(excess) * (now - then) / math.log(earlier / excess)
+
+    def _rate(self) -> float:
+        """By how much the residual has fallen in a step, of late; 1 where it has not."""
+        now, excess = self._history[-1]
+        then, earlier = later_half(self._history)
+        return (excess / earlier) ** (1 / (now - then)) if then < now and 0 < excess < earlier < math.inf else 1.0
+
+    def _drifts(self) -> bool:
+        """Whether the residual is small beside the iterate only because that has grown: it runs away at an even pace."""
+        if self.goal.scale is not None or not self._largest > FAR * self._began:
+            return False
+        visible = max(self._residual, self.goal.rounding * self._scale)  # in an iterate so large a smaller one is rounded away
+        return visible > SHRUNK * self._greatest
 
     def forecast(self) -> Forecast:
         excess = self._history[-1][1]
@@ -106,7 +121,8 @@ class Single(Run):
     def _note(self) -> None:
         residual, tolerance = self._residual, self._tolerance()
         if not self._history:
-            self._first = residual
+            self._first, self._began = residual, self._largest
+        self._greatest = max(self._greatest, residual)
         excess = residual / tolerance if tolerance > 0 else (math.inf if residual else 0.0)
         self._history.append((self.step, excess))
         relative = residual / self._scale if self._scale > 0 else (math.inf if residual else 0.0)

@@ -56,7 +56,7 @@ class Together(Run):
         was_open = judge.open[self.rows].copy()
         converged = judge.look(self.step, self.rows, left, size, self._reach(value))
         if goal.trusted is not None and (converged.any() or self.step == goal.limit):
-            estimate = distances(solver, list(self.trail), left, judge.scale[self.rows], goal)
+            estimate = distances(solver, list(self.trail), left, judge.scale[self.rows], judge.rate(self.rows), goal)
             self.distance[self.rows] = numpy.where(was_open, estimate, self.distance[self.rows])
             converged &= estimate <= goal.trusted
         travels = self._travels(value, left) if value is not None and goal.rtol is not None else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
 from steadygrad.jacobian import Linear
@@ -33,7 +33,6 @@ class Dense(AdjointSolver):
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b; a start changes nothing here."""
         precision = precision_of(jacobian, b)
-        eps = torch.finfo(precision).eps
         scale = b.abs().amax(dim=1, keepdim=True)
         scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
         b = b / scale
@@ -51,13 +50,13 @@ class Dense(AdjointSolver):
         residual = [n / s if s else 0.0 for n, s in zip(norms(r.squeeze(2)), size, strict=True)]
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), length, strict=True)]
         growth = [n / s if s else 0.0 for n, s in zip(length, size, strict=True)]
-        lost = [s or beyond_rounding(g, eps) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
+        lost = [s or beyond_rounding(g, precision) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
         attainable = ATTAINABLE * default_rtol(precision)
-        status = [_judged(s, r <= attainable, e, eps) for s, r, e in zip(lost, residual, error, strict=True)]
+        status = [_judged(s, r <= attainable, e, precision) for s, r, e in zip(lost, residual, error, strict=True)]
         return LinearSolution(solution.squeeze(2) * scale, status, residual, Errors.known(error))
 
 
-def _judged(lost: bool, solved: bool, error: float, eps: float) -> Status:
+def _judged(lost: bool, solved: bool, error: float, precision: torch.dtype) -> Status:
     if not math.isfinite(error) and not lost:
         return Status.NONFINITE
-    return Status.CONVERGED if solved and not lost and error < max(TRUSTED, 8 * eps) else Status.STAGNATED
+    return Status.CONVERGED if solved and not lost and error < trusted_in(precision) else Status.STAGNATED

@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, Iteration, drive
 from steadygrad.iteration.error import Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
@@ -227,7 +227,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
     first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
     status = [
-        _judged(ended.status[i], rtol, first[i], relative[i], error[i], length[i] / size[i] if size[i] else 0.0, eps)
+        _judged(ended.status[i], rtol, first[i], relative[i], error[i], length[i] / size[i] if size[i] else 0.0, precision)
         for i in range(len(size))
     ]
     return LinearSolution(z, status, relative, errors)
@@ -258,20 +258,22 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     return ended
 
 
-def _judged(status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, eps: float) -> Status:
+def _judged(
+    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, precision: torch.dtype
+) -> Status:
     """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE
     if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
-    floor = min(4 * eps * growth, 100 * rtol)
+    floor = min(4 * torch.finfo(precision).eps * growth, 100 * rtol)
     if status is Status.STAGNATED and residual <= floor and error <= rtol:
         status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
-    if status is Status.CONVERGED and not (error <= max(TRUSTED, ROUNDING * eps) and not beyond_rounding(growth, eps)):
+    if status is Status.CONVERGED and not (error <= trusted_in(precision) and not beyond_rounding(growth, precision)):
         return Status.STAGNATED
     return status
 
 
-def beyond_rounding(growth: float, eps: float) -> bool:
+def beyond_rounding(growth: float, precision: torch.dtype) -> bool:
     """Whether ‖z‖ / ‖b‖ is so large that the rounding of J alone, a few eps in I − J, moves z by more than is trusted."""
-    return ROUNDING * eps * growth > max(TRUSTED, 2 * ROUNDING * eps)
+    return ROUNDING * torch.finfo(precision).eps * growth > 2 * trusted_in(precision)
