@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 LAYERS = [
     {"attention", "autocast", "failure", "files", "order", "sparse", "tree"},
     {"method", "solution", "state", "randomness"},
-    {"update", "measure", "rows", "iteration"},
+    {"update", "measure", "ragged", "rows", "iteration"},
     {"jacobian", "fixedpoint", "program"},
     {"compiled"},
     {"linear"},

@@ -14,6 +14,7 @@ from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
+from steadygrad.ragged import RaggedLayout
 from steadygrad.solution import (
     OnFailure,
     Problems,
@@ -55,6 +56,7 @@ def steady_state(
     forward: FixedPointSolver = Picard(),
     gradient: str | Gradient = "auto",
     batch_dims: int = 0,
+    batch_index: Tensor | None = None,
     derivatives: int = 1,
     on_failure: OnFailure = "warn",
     warm: Solution | None = None,
@@ -70,7 +72,9 @@ def steady_state(
 
     `batch_dims` leading dimensions of the state index independent problems, each with its own residual and its own stop.
     The tensors among `args` then belong to the problems and are indexed with them (with one batch dimension, problems that
-    have ended are dropped from the computation); what all problems share is closed over. `derivatives` is the highest order
+    have ended are dropped from the computation); what all problems share is closed over. For graphs batched as one,
+    `batch_index` says of which graph each node (the first dimension of the state) is part, as `batch.batch` of
+    torch_geometric does: norms, stops and certificates are then those of each graph. `derivatives` is the highest order
     that must be exact; going beyond raises. `warm`, an earlier Solution, gives the start of the state and of the adjoint;
     where its shapes differ the start is cold. `iterates` names steps whose states are wanted too, with a gradient as if they
     were steady: `solution.iterates[step]`, for a loss on the way; steps after the end are left out.
@@ -104,7 +108,11 @@ def steady_state(
     method = resolve_gradient(gradient)
     method.check_derivatives(derivatives)
     h0 = in_full_precision(h0)
-    layout = Layout.of(h0, batch_dims)
+    if batch_index is not None and batch_dims:
+        raise ValueError(
+            f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
+        )
+    layout = Layout.of(h0, batch_dims) if batch_index is None else RaggedLayout.by(h0, batch_index)
     problem = Problem(
         update=Update(update, args, layout, probe=torch.is_grad_enabled()),
         start=layout.flatten([leaf.clone() for leaf in _start(h0, layout, warm)]),

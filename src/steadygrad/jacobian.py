@@ -101,7 +101,7 @@ class Jacobian:
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
         self._spent[0] += 1
-        if len(self.inputs) == 1 and v.dtype is self.layout.dtype:
+        if self.layout.viewable:
             (grad,) = self._grad(self.outputs, self.inputs, [v.view(self.layout.shapes[0])])
             self.structurally_zero = grad is None
             return torch.zeros_like(v) if grad is None else grad.reshape(v.shape)
@@ -117,7 +117,7 @@ class Jacobian:
         """
         pairs: list[tuple[Tensor, Tensor]] = []
         rows = len(self.layout.batch)
-        if len(self.inputs) > 1 or v.dtype is not self.layout.dtype or rows > 1:
+        if not self.layout.viewable or rows > 1:
             for _ in range(steps):
                 image = self.vjp(v)
                 pairs.append((v, image))

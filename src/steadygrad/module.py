@@ -102,8 +102,8 @@ class Equilibrium(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
 
-    def forward(self, x: Any, h0: State | None = None) -> State:
-        """The steady state for x, from h0 if given."""
+    def forward(self, x: Any, h0: State | None = None, batch_index: Tensor | None = None) -> State:
+        """The steady state for x, from h0 if given; with `batch_index`, a problem a graph (see `steady_state`)."""
         start = in_full_precision(self._start(x) if h0 is None else h0)
         if self._history is not None:
             self._history.complete()
@@ -116,6 +116,7 @@ class Equilibrium(nn.Module):
             forward=self.search,
             gradient=self.gradient,
             batch_dims=self.batch_dims,
+            batch_index=batch_index,
             derivatives=self.derivatives,
             on_failure=self.on_failure,
             compile=self.compile_steps,

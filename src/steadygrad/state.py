@@ -71,6 +71,16 @@ class Layout:
         return self.batch.numel()
 
     @property
+    def viewable(self) -> bool:
+        """Whether the matrix is a view of the only tensor, and the other way round."""
+        return len(self.sizes) == 1 and self.dtype not in HALF
+
+    @property
+    def args_batch(self) -> torch.Size:
+        """The dimensions with which arguments begin that belong to the problems."""
+        return self.batch
+
+    @property
     def flat_dtype(self) -> torch.dtype:
         """The dtype of the matrix: solvers compute in float32 where the state has half precision."""
         return torch.float32 if self.dtype in HALF else self.dtype

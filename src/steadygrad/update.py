@@ -49,7 +49,7 @@ class Update:
     @property
     def divisible(self) -> bool:
         """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
-        return len(self.layout.batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
+        return len(self.layout.args_batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
 
     @property
     def called(self) -> bool:
@@ -120,7 +120,7 @@ class Update:
         The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
         """
         layout = self.layout
-        plain = layout.template is None and flat.dtype is layout.dtype and not flat.is_inference()
+        plain = layout.template is None and layout.viewable and not flat.is_inference()
         h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
         newest = [h]
         for _ in range(steps):
@@ -190,7 +190,7 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if layout.template is not None or flat.dtype is not layout.dtype:
+        if layout.template is not None or not layout.viewable:
             return layout.flatten(self.leaves(layout.split(flat)))
         if flat.is_inference():  # such tensors count no versions
             return layout.flatten(self.leaves(layout.split(flat)))
@@ -238,7 +238,7 @@ def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
 
 
 def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
-    dims = len(layout.batch)
+    dims = len(layout.args_batch)
     for tensor in tensors_in(args) if dims else []:
         if tensor.shape[:dims] != layout.batch:
             raise ValueError(

@@ -13,8 +13,8 @@ from torch import Tensor
 from steadygrad.autocast import without_autocast
 from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import trusted_in
-from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.gradient.units import InUnits, units_of
+from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian, Linear, transposed
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution

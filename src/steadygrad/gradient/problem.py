@@ -64,7 +64,7 @@ def without_graph(problem: Problem) -> Ended:
     update, layout = problem.update, problem.update.layout
     with torch.no_grad():
         start = problem.start.detach()
-        divide = len(layout.batch) == 1 and bool(update.args) and not problem.iterates
+        divide = update.divisible and not problem.iterates
         call = CompiledUpdate(update) if problem.compile else update
         ended = problem.forward.solve(call, start, layout.sizes, update.precision, divide, problem.iterates)
         if ended.divided and _moves(problem, ended):

@@ -35,9 +35,7 @@ FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
 
-def distances(
-    solver: Iteration, trail: list[Any], residual: Numbers, size: Numbers, rate: Numbers, goal: Goal
-) -> Numbers:
+def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numbers, rate: Numbers, goal: Goal) -> Numbers:
     """‖error‖ / ‖iterate‖ for each row, in its worst leaf: about step / (1 − rate).
 
     The geometric mean of two guesses: the gain along the line between the last two points, which is low where slow
@@ -202,6 +200,10 @@ class Errors:
         """Estimates that are there already."""
         nothing = numpy.zeros(0)
         return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
+
+    def at_least(self, limits: list[float]) -> None:
+        """Raise the estimates to what is known besides: min(1, limit) where that is more."""
+        self._known = [max(value, min(limit, 1.0)) for value, limit in zip(self.values(), limits, strict=True)]
 
     def values(self) -> list[float]:
         """The estimates."""

@@ -159,7 +159,7 @@ class Judge:
         if len(self._history) == 1:
             self._began[rows] = whole
         self._greatest[rows] = numpy.fmax(self._greatest[rows], total)
-        visible = numpy.fmax(total, self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
+        visible = numpy.fmax(total, 4 * self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
         return (visible > SHRUNK * self._greatest[rows]) & (whole > FAR * self._began[rows])
 
     def judge(self, step: int, rows: Rows, converged: Mask, travels: Mask | None) -> Mask:

@@ -43,9 +43,7 @@ class Single(Run):
         self._note()
         below = (self._residual <= self._tolerance() or self._residual == 0) and not self._drifts()
         if goal.trusted is not None and (below or step == goal.limit):
-            self._distance = distance_of_one(
-                self.solver, list(self.trail), self._residual, self._scale, self._rate(), goal
-            )
+            self._distance = distance_of_one(self.solver, list(self.trail), self._residual, self._scale, self._rate(), goal)
             below = below and self._distance <= goal.trusted
         travels = value is not None and self._travels(value)
         status = self._judged(below, travels)
@@ -74,7 +72,8 @@ class Single(Run):
         """Whether the residual is small beside the iterate only because that has grown: it runs away at an even pace."""
         if self.goal.scale is not None or not self._largest > FAR * self._began:
             return False
-        visible = max(self._residual, self.goal.rounding * self._scale)  # in an iterate so large a smaller one is rounded away
+        # In an iterate so large that it is rounded by more than this, a smaller residual could not be seen.
+        visible = max(self._residual, 4 * self.goal.rounding * self._scale)
         return visible > SHRUNK * self._greatest
 
     def forecast(self) -> Forecast:

@@ -223,11 +223,15 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
     else:
         found = gains(solver, ended.trail, None if r is None else (z, r))
     errors = Errors(found, ended.rows, ended.gain, residual, length, eps)
-    error = [0.0] * len(size) if rtol is None else errors.values()
+    growth = [n / s if s else 0.0 for n, s in zip(length.tolist(), size.tolist(), strict=True)]
+    error = [0.0] * len(size)
+    if rtol is not None:
+        errors.at_least([ROUNDING * eps * g if beyond_rounding(g, precision) else 0.0 for g in growth])
+        error = errors.values()
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
     first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
     status = [
-        _judged(ended.status[i], rtol, first[i], relative[i], error[i], length[i] / size[i] if size[i] else 0.0, precision)
+        _judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision)
         for i in range(len(size))
     ]
     return LinearSolution(z, status, relative, errors)
@@ -269,7 +273,7 @@ def _judged(
     floor = min(4 * torch.finfo(precision).eps * growth, 100 * rtol)
     if status is Status.STAGNATED and residual <= floor and error <= rtol:
         status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
-    if status is Status.CONVERGED and not (error <= trusted_in(precision) and not beyond_rounding(growth, precision)):
+    if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
     return status
 
