@@ -166,7 +166,10 @@ class TestHalfPrecision:
     def test_warm_start_with_scaled_losses(self):
         """A gradient scaler multiplies float16 losses by thousands: squares of such cotangents leave its range."""
         w = torch.full((4,), 0.5, dtype=torch.float16, requires_grad=True)
-        F = lambda h: w * h + 1
+
+        def F(h):
+            return w * h + 1
+
         warm = None
         for _ in range(3):
             warm = sg.steady_state(F, torch.zeros(4, dtype=torch.float16), warm=warm, on_failure="raise")

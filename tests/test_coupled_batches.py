@@ -160,7 +160,10 @@ class TestGraphsBatchedAsOne:
     def test_nested_states(self):
         A, index, x = self.problem()
         start = {"h": torch.zeros(9, 2, dtype=F64), "c": torch.zeros(9, dtype=F64)}
-        F = lambda s: {"h": torch.tanh(A @ s["h"] + x), "c": 0.5 * s["c"] + s["h"].sum(1)}
+
+        def F(s):
+            return {"h": torch.tanh(A @ s["h"] + x), "c": 0.5 * s["c"] + s["h"].sum(1)}
+
         solution = sg.steady_state(F, start, batch_index=index, forward=sg.Picard(3000, 1e-10))
         assert solution.converged.all()
         assert torch.allclose(solution.value["c"], 2 * solution.value["h"].sum(1))

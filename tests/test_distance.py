@@ -53,7 +53,10 @@ class TestSlowMaps:
         generator = torch.Generator().manual_seed(0)
         P = torch.softmax(torch.randn(4, 10, 10, generator=generator, dtype=F64), dim=-1)
         reward = torch.rand(4, 10, generator=generator, dtype=F64)
-        F = lambda v: torch.logsumexp(reward + 0.999 * torch.einsum("aij,j->ai", P, v), dim=0)
+
+        def F(v):
+            return torch.logsumexp(reward + 0.999 * torch.einsum("aij,j->ai", P, v), dim=0)
+
         exact = sg.steady_state(F, torch.zeros(10, dtype=F64), forward=sg.Newton(max_steps=50, rtol=1e-12)).value
         solution = sg.steady_state(F, torch.zeros(10, dtype=F64), forward=sg.Picard(100_000))
         error = relative(solution.value, exact)
@@ -111,7 +114,10 @@ class TestNoFalseAlarms:
 class TestStagnation:
     def test_a_flat_residual_of_a_state_that_travels_is_none(self):
         """Logistic growth: the steps grow before they shrink."""
-        F = lambda h: h + 0.01 * h * (1 - h)
+
+        def F(h):
+            return h + 0.01 * h * (1 - h)
+
         solution = sg.steady_state(F, torch.full((1,), 1e-3, dtype=F64), forward=sg.Picard(5000))
         assert solution.converged
         assert solution.value.item() == pytest.approx(1, rel=1e-2)
@@ -175,7 +181,10 @@ def test_leaving_an_unstable_point_is_no_divergence_in_any_unit(size):
 def test_mixed_scales_are_judged_leaf_by_leaf():
     """Positions of 1e5 beside fractions of 0.2: the norm of both hides the fractions."""
     a = torch.tensor(0.9, dtype=F64, requires_grad=True)
-    F = lambda s: {"p": 0.5 * s["p"] + 5e4, "f": a * s["f"] + 0.017 + 1e-8 * s["p"]}
+
+    def F(s):
+        return {"p": 0.5 * s["p"] + 5e4, "f": a * s["f"] + 0.017 + 1e-8 * s["p"]}
+
     start = {"p": torch.full((3,), 1e5, dtype=F64), "f": torch.zeros(3, dtype=F64)}
     solution = sg.steady_state(F, start, forward=sg.Picard(1000), on_failure="raise")
     exact = (0.017 + 1e-3) / 0.1
@@ -187,7 +196,10 @@ def test_mixed_scales_are_judged_leaf_by_leaf():
 def test_adjoint_of_mixed_scales():
     """A loss on the small leaf: what its adjoint leaves on the large one is worth its size."""
     c = torch.tensor(1.0, dtype=torch.float32, requires_grad=True)
-    F = lambda s: {"p": 0.9 * s["p"] + 1e4 * c, "f": 0.8 * s["f"] + 1e-6 * s["p"]}
+
+    def F(s):
+        return {"p": 0.9 * s["p"] + 1e4 * c, "f": 0.8 * s["f"] + 1e-6 * s["p"]}
+
     start = {"p": torch.full((3,), 1e5), "f": torch.full((3,), 0.5)}
     for gradient in ("auto", "gmres", "lsqr", "cg-rbp", "bicgstab", "anderson"):
         solution = sg.steady_state(F, start, forward=sg.Picard(2000, 1e-6), gradient=gradient, on_failure="raise")

@@ -23,7 +23,10 @@ def test_an_energy_without_minimum_does_not_converge(values, batched, seed):
     A = quadratic(values, seed)
     x = torch.randn(3, generator=torch.Generator().manual_seed(seed + 1), dtype=F64)
     shape = (2, 3) if batched else (3,)
-    energy = lambda h: 0.5 * ((h - x) @ A * (h - x)).sum(-1)
+
+    def energy(h):
+        return 0.5 * ((h - x) @ A * (h - x)).sum(-1)
+
     solution = sg.minimum(energy, torch.zeros(shape, dtype=F64), batch_dims=int(batched), on_failure="ignore")
     assert solution.status is not sg.Status.CONVERGED
 
@@ -81,7 +84,9 @@ def test_strictly_convex_energies(kind, seed, batched):
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_rosenbrock(batched):
-    energy = lambda h: (1 - h[..., 0]) ** 2 + 100 * (h[..., 1] - h[..., 0] ** 2) ** 2
+    def energy(h):
+        return (1 - h[..., 0]) ** 2 + 100 * (h[..., 1] - h[..., 0] ** 2) ** 2
+
     start = torch.zeros((2, 2) if batched else (2,), dtype=F64)
     solution = sg.minimum(energy, start, batch_dims=int(batched), on_failure="raise")
     assert relative(solution.value, torch.ones_like(start)) < 1e-5

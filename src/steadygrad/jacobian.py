@@ -193,7 +193,7 @@ class Jacobian:
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 
-    def _flatten(self, grads: list[Tensor | None], like: list[Tensor]) -> Tensor:
+    def _flatten(self, grads: Sequence[Tensor | None], like: list[Tensor]) -> Tensor:
         return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
 
 
@@ -328,5 +328,6 @@ class _Transposed:
         return getattr(self._of, "precision", None)
 
     def part(self, rows: Tensor) -> Any:
-        part: Any = getattr(self._of, "part", lambda _: None)(rows)
-        return None if part is None else _Transposed(part)
+        part: Any = getattr(self._of, "part", None)
+        found = None if part is None else part(rows)
+        return None if found is None else _Transposed(found)

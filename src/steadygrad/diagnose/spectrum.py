@@ -123,20 +123,20 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
 
     V is kept orthogonal, which keeps U so too (Simon and Zha 2000).
     """
-    V = Basis.of(over(start, norm(start)).unsqueeze(1))
+    space = Basis.of(over(start, norm(start)).unsqueeze(1))
     eps = torch.finfo(start.dtype).eps
     u, alphas, betas = torch.zeros_like(start), list[Tensor](), [torch.zeros_like(start[:, :1])]
     before = torch.full_like(start[:, 0], torch.inf, dtype=torch.float64)
     steps, at = min(steps, start.shape[1]), -1 if smallest else 0
     while True:
-        v = V.last
+        v = space.last
         u = apply(v) - betas[-1] * u
         alphas.append(norm(u))
         u = over(u, alphas[-1])
         image = transpose(u)
         size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
         alphas[-1] = torch.where(v.any(dim=1, keepdim=True), alphas[-1], size)  # a row that has ended must not look singular
-        V, _, length = V.absorb(image, ROUNDING * eps * size)
+        space, _, length = space.absorb(image, ROUNDING * eps * size)
         betas.append(length)
         exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
         last = exhausted or len(alphas) >= steps
@@ -149,7 +149,7 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
         visible = (values[:, at] > 100 * eps * values[:, 0]) | (values[:, 0] == 0)
         settled = bool(((residual <= 5e-3 * values[:, at]) & still & visible | (exhausted & visible)).all())
         if last or settled:
-            return Extreme(values[:, at], settled), V.combine(right[:, at])
+            return Extreme(values[:, at], settled), space.combine(right[:, at])
         before = values[:, at]
 
 

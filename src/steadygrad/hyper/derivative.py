@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.diagnose.checks import Derivative, compare_derivative
+from steadygrad.diagnose.scale import Scale
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.optimiser import Descent, Optimiser
 from steadygrad.hyper.problem import Hyper, Inner, Trainer
@@ -83,7 +84,7 @@ def _compared(inner: Inner, state: State, batch: Any, by_state: bool) -> Derivat
     layout = Layout.of(point)
     update, h = Update(moved, (), layout, probe=False), layout.flatten(point)
     update(h)  # from here on random draws are the same in every call
-    return compare_derivative(update, Jacobian(update, h), h, torch.Generator().manual_seed(0))
+    return compare_derivative(update, Jacobian(update, h), h, Scale(layout, 0.0), torch.Generator().manual_seed(0))
 
 
 def _first_move(inner: Inner) -> tuple[State, Any]:

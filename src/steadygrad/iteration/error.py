@@ -202,8 +202,8 @@ class Errors:
         return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
 
     def at_least(self, limits: list[float]) -> None:
-        """Raise the estimates to what is known besides: min(1, limit) where that is more."""
-        self._known = [max(value, min(limit, 1.0)) for value, limit in zip(self.values(), limits, strict=True)]
+        """Raise the estimates to what is known besides."""
+        self._known = [max(value, limit) for value, limit in zip(self.values(), limits, strict=True)]
 
     def values(self) -> list[float]:
         """The estimates."""

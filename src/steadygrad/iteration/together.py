@@ -167,11 +167,11 @@ class Together(Run):
 
     def _travels(self, value: Tensor, left: Numbers) -> Mask | None:
         """Which rows move on rather than to and fro; None where nobody needs to know."""
-        travels = None
+        travels: Mask | None = None
         if self.anchor is not None and self.judge.stagnates(self.step, self.rows):
             step, before = self.anchor
             moved = leaf_norms([value - before], self.goal.sizes)[0]
-            travels = (moved > AHEAD * (self.step - step) * left).any(axis=1)
+            travels = numpy.asarray((moved > AHEAD * (self.step - step) * left).any(axis=1))
         if self.anchor is None or self.step - self.anchor[0] >= SPAN:
             self.anchor = (self.step, value.detach())
         return travels

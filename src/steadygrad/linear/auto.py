@@ -174,14 +174,14 @@ def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
     steps, size = len(krylov.columns), krylov.basis.size
     if steps < SIGHT or size <= RESTART:  # a space that holds everything is soon full
         return False
-    H = krylov.hessenberg()
-    H = H[H.isfinite().all(dim=(1, 2))]
-    if not len(H):
+    seen = krylov.hessenberg()
+    seen = seen[seen.isfinite().all(dim=(1, 2))]
+    if not len(seen):
         return False
     if steps == RESTART and state.cycle is not None:
         left = norm(krylov.coefficients()[1])
         if bool((left > STALLED * state.cycle).any()):
             return True
-    singular = torch.linalg.svdvals(H)
+    singular = torch.linalg.svdvals(seen)
     condition = float((singular[:, 0] / singular[:, -1]).max())
     return forecast.left > SAFETY * condition * forecast.decades

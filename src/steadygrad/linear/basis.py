@@ -16,10 +16,10 @@ CANCELLED = 0.5
 
 
 class Basis(NamedTuple):
-    """Vectors of shape (problems, size), the first `count` of what the blocks (problems, vectors, size) have room for."""
+    """Vectors of shape (problems, size), the first `filled` of what the blocks (problems, vectors, size) have room for."""
 
     blocks: tuple[Tensor, ...]
-    count: int
+    filled: int
 
     @classmethod
     def of(cls, vectors: Tensor) -> Basis:
@@ -33,17 +33,17 @@ class Basis(NamedTuple):
     @property
     def last(self) -> Tensor:
         block = self.blocks[-1]
-        return block[:, self.count - 1 - (self._room() - block.shape[1])].contiguous()
+        return block[:, self.filled - 1 - (self._room() - block.shape[1])].contiguous()
 
     def append(self, vector: Tensor) -> Basis:
         """The basis with one more vector; the room it is written to belongs to the newest basis."""
         blocks, room = self.blocks, self._room()
-        if self.count == room:
+        if self.filled == room:
             blocks = (*blocks, vector.new_empty(vector.shape[0], BLOCK, vector.shape[1]))
             room += BLOCK
         block = blocks[-1]
-        block[:, self.count - (room - block.shape[1])] = vector
-        return Basis(blocks, self.count + 1)
+        block[:, self.filled - (room - block.shape[1])] = vector
+        return Basis(blocks, self.filled + 1)
 
     def absorb(self, vector: Tensor, floor: Tensor | float = 0.0) -> tuple[Basis, Tensor, Tensor]:
         """The basis with the part of a vector that is new, normalised; its coefficients on the basis; the size of that part.
@@ -64,7 +64,7 @@ class Basis(NamedTuple):
     def along(self, vector: Tensor) -> Tensor:
         """The inner products with all vectors, (problems, count)."""
         row = vector.unsqueeze(1)  # row times block: seven times faster than block times column
-        parts = [(row @ block.mT).squeeze(1) for block in self._filled(self.count)]
+        parts = [(row @ block.mT).squeeze(1) for block in self._filled(self.filled)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def combine(self, coefficients: Tensor) -> Tensor:

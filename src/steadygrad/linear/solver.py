@@ -226,14 +226,11 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
     growth = [n / s if s else 0.0 for n, s in zip(length.tolist(), size.tolist(), strict=True)]
     error = [0.0] * len(size)
     if rtol is not None:
-        errors.at_least([ROUNDING * eps * g if beyond_rounding(g, precision) else 0.0 for g in growth])
+        errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
         error = errors.values()
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
     first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
-    status = [
-        _judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision)
-        for i in range(len(size))
-    ]
+    status = [_judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision) for i in range(len(size))]
     return LinearSolution(z, status, relative, errors)
 
 
