@@ -167,12 +167,12 @@ class TestHalfPrecision:
         """A gradient scaler multiplies float16 losses by thousands: squares of such cotangents leave its range."""
         w = torch.full((4,), 0.5, dtype=torch.float16, requires_grad=True)
 
-        def F(h):
+        def update(h):
             return w * h + 1
 
         warm = None
         for _ in range(3):
-            warm = sg.steady_state(F, torch.zeros(4, dtype=torch.float16), warm=warm, on_failure="raise")
+            warm = sg.steady_state(update, torch.zeros(4, dtype=torch.float16), warm=warm, on_failure="raise")
             (grad,) = torch.autograd.grad((warm.value.float() * 2.0**10).sum(), w)
             assert grad.isfinite().all()
             assert torch.allclose(grad.float() / 2**10, torch.full((4,), 4.0), rtol=0.02)

@@ -161,10 +161,10 @@ class TestGraphsBatchedAsOne:
         A, index, x = self.problem()
         start = {"h": torch.zeros(9, 2, dtype=F64), "c": torch.zeros(9, dtype=F64)}
 
-        def F(s):
+        def update(s):
             return {"h": torch.tanh(A @ s["h"] + x), "c": 0.5 * s["c"] + s["h"].sum(1)}
 
-        solution = sg.steady_state(F, start, batch_index=index, forward=sg.Picard(3000, 1e-10))
+        solution = sg.steady_state(update, start, batch_index=index, forward=sg.Picard(3000, 1e-10))
         assert solution.converged.all()
         assert torch.allclose(solution.value["c"], 2 * solution.value["h"].sum(1))
 
@@ -182,5 +182,5 @@ class TestGraphsBatchedAsOne:
             sg.steady_state(lambda h: 0.5 * h, torch.zeros(9, 2), batch_index=index)
 
     def test_not_with_batch_dims(self):
-        with pytest.raises(ValueError, match="batch_index.*batch_dims"):
+        with pytest.raises(ValueError, match=r"batch_index.*batch_dims"):
             sg.steady_state(lambda h: 0.5 * h, torch.zeros(9, 2), batch_index=torch.zeros(9, dtype=torch.long), batch_dims=1)

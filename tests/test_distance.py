@@ -54,11 +54,11 @@ class TestSlowMaps:
         P = torch.softmax(torch.randn(4, 10, 10, generator=generator, dtype=F64), dim=-1)
         reward = torch.rand(4, 10, generator=generator, dtype=F64)
 
-        def F(v):
+        def update(v):
             return torch.logsumexp(reward + 0.999 * torch.einsum("aij,j->ai", P, v), dim=0)
 
-        exact = sg.steady_state(F, torch.zeros(10, dtype=F64), forward=sg.Newton(max_steps=50, rtol=1e-12)).value
-        solution = sg.steady_state(F, torch.zeros(10, dtype=F64), forward=sg.Picard(100_000))
+        exact = sg.steady_state(update, torch.zeros(10, dtype=F64), forward=sg.Newton(max_steps=50, rtol=1e-12)).value
+        solution = sg.steady_state(update, torch.zeros(10, dtype=F64), forward=sg.Picard(100_000))
         error = relative(solution.value, exact)
         assert solution.converged
         assert error < 0.01
@@ -115,14 +115,14 @@ class TestStagnation:
     def test_a_flat_residual_of_a_state_that_travels_is_none(self):
         """Logistic growth: the steps grow before they shrink."""
 
-        def F(h):
+        def update(h):
             return h + 0.01 * h * (1 - h)
 
-        solution = sg.steady_state(F, torch.full((1,), 1e-3, dtype=F64), forward=sg.Picard(5000))
+        solution = sg.steady_state(update, torch.full((1,), 1e-3, dtype=F64), forward=sg.Picard(5000))
         assert solution.converged
         assert solution.value.item() == pytest.approx(1, rel=1e-2)
         with pytest.warns(sg.SteadyStateWarning, match="MAX_STEPS|DIVERGED"):
-            assert sg.steady_state(F, torch.full((1,), 1e-3, dtype=F64), forward=sg.Picard(300)).steps == 300
+            assert sg.steady_state(update, torch.full((1,), 1e-3, dtype=F64), forward=sg.Picard(300)).steps == 300
 
     def test_a_cycle_is(self):
         with pytest.warns(sg.SteadyStateWarning, match="STAGNATED"):
@@ -182,11 +182,11 @@ def test_mixed_scales_are_judged_leaf_by_leaf():
     """Positions of 1e5 beside fractions of 0.2: the norm of both hides the fractions."""
     a = torch.tensor(0.9, dtype=F64, requires_grad=True)
 
-    def F(s):
+    def update(s):
         return {"p": 0.5 * s["p"] + 5e4, "f": a * s["f"] + 0.017 + 1e-8 * s["p"]}
 
     start = {"p": torch.full((3,), 1e5, dtype=F64), "f": torch.zeros(3, dtype=F64)}
-    solution = sg.steady_state(F, start, forward=sg.Picard(1000), on_failure="raise")
+    solution = sg.steady_state(update, start, forward=sg.Picard(1000), on_failure="raise")
     exact = (0.017 + 1e-3) / 0.1
     assert solution.value["f"][0].item() == pytest.approx(exact, rel=1e-3)
     (grad,) = torch.autograd.grad(solution.value["f"].sum(), a)
@@ -197,12 +197,12 @@ def test_adjoint_of_mixed_scales():
     """A loss on the small leaf: what its adjoint leaves on the large one is worth its size."""
     c = torch.tensor(1.0, dtype=torch.float32, requires_grad=True)
 
-    def F(s):
+    def update(s):
         return {"p": 0.9 * s["p"] + 1e4 * c, "f": 0.8 * s["f"] + 1e-6 * s["p"]}
 
     start = {"p": torch.full((3,), 1e5), "f": torch.full((3,), 0.5)}
     for gradient in ("auto", "gmres", "lsqr", "cg-rbp", "bicgstab", "anderson"):
-        solution = sg.steady_state(F, start, forward=sg.Picard(2000, 1e-6), gradient=gradient, on_failure="raise")
+        solution = sg.steady_state(update, start, forward=sg.Picard(2000, 1e-6), gradient=gradient, on_failure="raise")
         (grad,) = torch.autograd.grad(solution.value["f"].sum(), c)
         assert grad.item() == pytest.approx(3 * 1e-6 * 1e5 / 0.2, rel=1e-3)
 
