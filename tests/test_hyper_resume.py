@@ -282,7 +282,7 @@ class TestResume:
                 tune(checkpoint=path, callback=lambda *_: pytest.fail("it worked for nothing"))
 
     def test_what_a_kill_left_half_written_does_not_stay(self, tmp_path):
-        (tmp_path / ".c.pt.unfinished").write_text("half")
+        (tmp_path / ".c.pt.part").write_text("half")
         tune(meta_steps=1, checkpoint=tmp_path / "c.pt")
         assert [p.name for p in tmp_path.iterdir()] == ["c.pt"]
 

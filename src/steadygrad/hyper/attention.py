@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from steadygrad.attention import differentiable_attention
 
@@ -25,4 +26,7 @@ def attention_for_a_graph() -> AbstractContextManager[Any]:
     >>> with attention_for_a_graph():
     ...     _ = torch.nn.functional.scaled_dot_product_attention(*torch.zeros(3, 1, 2, 4).unbind())
     """
-    return differentiable_attention() if torch.is_grad_enabled() or transformed() else nullcontext()
+    if not (torch.is_grad_enabled() or transformed()):
+        return nullcontext()
+    # Inside a compiled step torch's own context is traced; ours, which threads share, has a lock that cannot be.
+    return sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_compiling() else differentiable_attention()
