@@ -239,7 +239,9 @@ def test_a_slow_block_that_hardly_matters_needs_a_smaller_tolerance():
     def gradient(method):
         w = torch.tensor(1.0, requires_grad=True)
         solution = sg.steady_state(
-            lambda h: torch.stack([0.5 * h[0] + 1e-6 * h[1] + 1, 0.9999 * h[1] + 1e-4 * w]), torch.tensor([2.0, 1.0]), gradient=method
+            lambda h: torch.stack([0.5 * h[0] + 1e-6 * h[1] + 1, 0.9999 * h[1] + 1e-4 * w]),
+            torch.tensor([2.0, 1.0]),
+            gradient=method,
         )
         return torch.autograd.grad(solution.value[0], w)[0].item()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from steadygrad.api import steady_state
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
-from steadygrad.roots import EnergyStep, Minimise, Newton, NewtonCG, RootStep
+from steadygrad.roots import EnergyStep, Minimise, Newton, NewtonCG, RootStep, scale_for
 from steadygrad.solution import OnFailure, Solution
 from steadygrad.state import State
 
@@ -72,6 +72,6 @@ def minimum(
     """
     search = forward or (NewtonCG() if batch_dims else Minimise())
     return steady_state(
-        EnergyStep(energy), h0, *args,
+        EnergyStep(energy, scale_for(energy, h0, args)), h0, *args,
         forward=search, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
     )  # fmt: skip

@@ -15,6 +15,8 @@ from steadygrad.method import Method, check_count, check_number
 
 TRUSTED = 1e-2
 """An iterate whose estimated distance from the solution exceeds this is not called converged, however small its residual."""
+TRAIL = 6
+"""States of an accelerated solver from which the distance is estimated: its last step alone sees one direction."""
 COARSE = 16.0
 """In half precision one per cent is out of reach: there, so many roundings."""
 
@@ -53,6 +55,11 @@ class FixedPointSolver(Method, Iteration, ABC):
         """Whether an exact number of steps was asked for."""
         return self.rtol == 0
 
+    @property
+    def trail(self) -> int:
+        """States kept for the estimate of the distance: two of the plain iteration, more where steps are extrapolated."""
+        return 2 if type(self).point is not Iteration.point else TRAIL
+
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Any:
         """The state before the first step; most solvers have evaluated F there."""
         raise NotImplementedError
@@ -79,6 +86,7 @@ class FixedPointSolver(Method, Iteration, ABC):
             sizes=sizes or (start.shape[1],),
             trusted=trusted_in(precision or start.dtype),
             rounding=rounding,
+            trail=self.trail,
             reach=reach_of if hasattr(problem, "part") else None,
         )
         return drive(self, problem, start, goal, divide, wanted)

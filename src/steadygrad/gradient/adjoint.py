@@ -13,7 +13,7 @@ from torch import Tensor
 from steadygrad.autocast import without_autocast
 from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import trusted_in
-from steadygrad.gradient.units import InUnits, units_of
+from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian, Linear, transposed
 from steadygrad.linear.series import instead_of_what_failed
@@ -80,12 +80,16 @@ class Adjoint:
     """Whether F is known to depend on h: then a J that autograd does not see is an error."""
     steady: Numbers | None = field(default=None, init=False)
     """The sizes (problems, leaves) that a state said to be steady is relative to; None where nobody said so."""
+    sizes: Numbers | None = field(default=None, init=False)
+    """How large the leaves of the state are, where that differs much."""
     outer: float | None = field(default=None, init=False)
     """The size of the cotangent that the outermost attachment has just solved for."""
 
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
         """Take note of what the search for the state has found out."""
         self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
+        with torch.no_grad():
+            self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
 
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
@@ -94,7 +98,7 @@ class Adjoint:
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
-            operator, units = self._operator(transpose)
+            operator, units = self._operator(b, transpose)
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self._fall_back(solved)
             if fell_back:
@@ -118,10 +122,10 @@ class Adjoint:
             self._report(self.record.last, fell_back, not transpose and self._unsteady(b, change))
             return layout.split(solved.z)
 
-    def _operator(self, transpose: bool) -> tuple[Linear, Tensor | None]:
+    def _operator(self, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
         jacobian = self.jacobian
-        units = units_of(jacobian.layout, jacobian.h)
+        units = None if self.sizes is None else units_of(self.sizes, b, jacobian.layout)
         if units is None and self.compile and not transpose:
             return CompiledJacobian(jacobian), None
         scaled: Linear = jacobian if units is None else InUnits(jacobian, units)

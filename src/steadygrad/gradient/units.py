@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.fixedpoint.solver import reach_of
+from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout
+from steadygrad.update import Update
 
 APART = 10.0
 """Leaves whose elements differ in size by less than this factor are left as they are."""
 
 
-def units_of(layout: Layout, h: Tensor) -> Tensor | None:
-    """The size of an element of each leaf, (problems, size); None where all are much alike.
+def sizes_of(update: Update, h: Tensor) -> Numbers | None:
+    """How large an element of each leaf is, (problems, leaves); None for a state of one leaf, or of leaves much alike.
 
-    A leaf that is zero has no size, and gets the geometric mean of the others.
+    That is the root mean square of the leaf itself or, if more, of what F gives it where the state changes by its own size: a
+    leaf that rests at zero (the momentum of an optimiser) is rounding errors, and no measure. 0 where it has no size at all.
     """
-    if len(layout.sizes) == 1:
+    sizes = update.layout.sizes
+    if len(sizes) == 1:
         return None
-    leaves = h.double().split(list(layout.sizes), dim=1)
-    sizes = torch.stack([leaf.square().mean(dim=1).sqrt() for leaf in leaves], dim=1)
-    known = (sizes > 0) & sizes.isfinite()
-    logs = torch.where(known, sizes, torch.ones_like(sizes)).log()
-    mean = logs.sum(dim=1, keepdim=True) / known.sum(dim=1, keepdim=True).clamp(min=1)
-    logs = torch.where(known, logs, mean) - mean
-    if bool((logs.amax(dim=1) - logs.amin(dim=1)).exp().amax() < APART):
+    roots = numpy.sqrt(numpy.array(sizes))
+    (own,) = leaf_norms([h], sizes)
+    own = own / roots
+    if _alike(own):
         return None
-    counts = torch.tensor(layout.sizes, device=h.device)
-    return logs.exp().to(h.dtype).repeat_interleave(counts, dim=1)
+    (reach,) = leaf_norms([reach_of(update, h)], sizes)
+    found = numpy.fmax(own, numpy.where(numpy.isfinite(reach), reach, 0.0) / roots)
+    return None if _alike(found) else found
+
+
+def _alike(sizes: Numbers) -> bool:
+    smallest, largest = sizes.min(axis=1), sizes.max(axis=1)
+    return bool(numpy.isfinite(sizes).all() and (largest <= APART * smallest).all())
+
+
+def units_of(sizes: Numbers, b: Tensor, layout: Layout) -> Tensor:
+    """The unit of every number of the state, (problems, size), from the sizes of its leaves.
+
+    A leaf without a size gets the unit in which its part of the cotangent weighs as much as that of the others: neither part
+    then hides what the other leaves of the residual.
+    """
+    (weight,) = leaf_norms([b], layout.sizes)
+    with numpy.errstate(all="ignore"):
+        known = (sizes > 0) & numpy.isfinite(sizes)
+        logs = numpy.log(numpy.where(known, sizes, 1.0))
+        counted = known & (weight > 0)
+        shares = numpy.where(counted, logs + numpy.log(numpy.where(weight > 0, weight, 1.0)), 0.0)
+        typical = shares.sum(axis=1, keepdims=True) / numpy.fmax(counted.sum(axis=1, keepdims=True), 1)
+        fitted = numpy.where(weight > 0, typical - numpy.log(numpy.where(weight > 0, weight, 1.0)), 0.0)
+        logs = numpy.where(known, logs, numpy.where(counted.any(axis=1, keepdims=True), fitted, 0.0))
+        logs -= logs.mean(axis=1, keepdims=True)
+    units = torch.from_numpy(numpy.exp(logs)).to(b.device, b.dtype)
+    return units.repeat_interleave(torch.tensor(layout.sizes, device=b.device), dim=1)
 
 
 class InUnits:

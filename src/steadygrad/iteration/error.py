@@ -51,8 +51,11 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
         far = numpy.where(at_floor, relative, math.inf)
     else:
         before, after = (solver.residual(state) for state in trail[-2:])
-        if before is None or after is None or after.shape[1] == 1:
-            far = relative  # a norm that is the distance itself, as Newton's step is
+        assert before is not None
+        assert after is not None
+        if len(trail) > 2:
+            wide = numpy.fmax(_wide_gain(solver, trail), LEAST)[:, None]
+            far = numpy.where(at_floor, relative, wide * relative)
         else:
             with torch.no_grad():
                 step = solver.point(trail[-1]) - solver.point(trail[-2])
@@ -74,8 +77,8 @@ def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: 
     before, after = (solver.residual(trail[0]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
     if before is None or after is None:
         return math.inf
-    if after.shape[1] == 1 and sum(goal.sizes) != 1:
-        return relative  # a norm that is the distance itself, as Newton's step is
+    if len(trail) > 2:
+        return relative * max(float(_wide_gain(solver, trail)[0]), LEAST)
     with torch.no_grad():
         step = solver.point(trail[-1]) - solver.point(trail[0])
         ((moved,),), ((changed,),) = leaf_norms([step, after - before], goal.sizes)
@@ -84,6 +87,15 @@ def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: 
         return math.inf
     gain = max(moved / changed, LEAST)
     return relative * (max(gain, math.sqrt(gain / (1 - rate))) if rate < 1 else gain)
+
+
+def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
+    """The gain of the residual over all that the last steps of an accelerated solver span; of slow directions, the most."""
+    with torch.no_grad():
+        pairs = [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
+        steps = [after[0] - before[0] for before, after in pairwise(pairs)]
+        changes = [before[1] - after[1] for before, after in pairwise(pairs)]
+        return extrapolated(steps, changes, pairs[-1][1], pairs[-1][0])()[0]
 
 
 def _over(a: Numbers, b: Numbers) -> Numbers:
@@ -224,6 +236,7 @@ def _error(gain: float, residual: float, length: float, whole: float, eps: float
     """
     if residual <= 2 * eps * length:
         return FLOOR * max(residual / length, eps) if residual else 0.0
+    gain = gain if math.isfinite(gain) else 1.0  # a row that was solved long ago: 0 · ∞
     e = gain * residual if residual else 0.0
     whole = math.hypot(e, length) if math.isnan(whole) else whole
     return math.inf if math.isnan(whole) else e / whole if whole else 0.0

@@ -44,6 +44,10 @@ class Together(Run):
         self.anchor: tuple[int, Tensor] | None = None
 
     def look(self) -> bool:
+        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
+            return self._look()
+
+    def _look(self) -> bool:
         solver, judge, goal = self.solver, self.judge, self.goal
         residual = solver.progress(self.state)
         assert residual is not None, "the residual is known after the first step"
@@ -132,7 +136,8 @@ class Together(Run):
     def _merged(self, value: Tensor, mask: Mask) -> Tensor:
         """What is kept, with the masked rows of another value; gradients pass."""
         assert self.kept is not None
-        return torch.where(torch.from_numpy(mask).to(value.device).unsqueeze(1), value, self.kept)
+        here = torch.from_numpy(mask.copy()).to(value.device)  # the graph keeps it, and the judge goes on writing
+        return torch.where(here.unsqueeze(1), value, self.kept)
 
     def _leave_out(self) -> None:
         """Go on without the rows that have ended, where that pays and the problem can be had for the others."""

@@ -268,7 +268,7 @@ def _judged(
     if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
     floor = min(4 * torch.finfo(precision).eps * growth, 100 * rtol)
-    if status is Status.STAGNATED and residual <= floor and error <= rtol:
+    if status is Status.STAGNATED and residual <= floor and error <= max(rtol, ROUNDING * torch.finfo(precision).eps):
         status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -31,7 +32,7 @@ class Lowered(NamedTuple):
     """A state and how far it is from a minimum; None before the first step."""
 
     h: Tensor
-    length: Tensor | None
+    left: Tensor | None
     optimiser: Any
     closure: Any
 
@@ -69,30 +70,34 @@ class Minimise(FixedPointSolver):
         for _ in range(self.every):
             with torch.enable_grad():
                 state.optimiser.step(state.closure)
-        new, length = self._polished(problem, moving.detach().clone())
+        new, left = self._polished(problem, moving.detach().clone())
         with torch.no_grad():
             moving.copy_(new)
-        return state._replace(h=new, length=length)
+        return state._replace(h=new, left=left)
 
     def _polished(self, problem: Callable[[Tensor], Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
         """The state after a Newton step, if that helps, and how far it is from a minimum."""
         f = downhill(problem, h)
-        d, length = newton_step(problem, MINRES(), h, f)
+        d, left = newton_step(problem, MINRES(), h, f)
         small = self.rtol * norm(h) + self.atol
         if dot(d, f) < 0:  # dᵀHd is negative: the step leads up to a saddle or a maximum
-            d, length = torch.zeros_like(d), far_from(h, f)
+            d, left = torch.zeros_like(d), far_from(h, f)
         new = h + d if norm(downhill(problem, h + d)) < norm(f) else h
-        if length <= small or not f.any():
+        if norm(left) <= small or not f.any():
             escape = away_from_a_saddle(differentiable(problem), new)
             if escape.any():
                 return new + escape, far_from(h, f)
-        return new, length
+        return new, left
+
+    @property
+    def trail(self) -> int:
+        return 2
 
     def value(self, state: Lowered) -> Tensor:
         return state.h
 
     def residual(self, state: Lowered) -> Tensor | None:
-        return state.length
+        return state.left
 
 
 def energy_of(update: Update) -> Callable[..., Tensor]:
@@ -110,7 +115,8 @@ def downhill(problem: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
         leaves = [leaf.detach().requires_grad_() for leaf in layout.split(h)]
         value = energy(layout.nest(leaves), *update.args).sum()
         grads = torch.autograd.grad(value, leaves, materialize_grads=True)
-    return -layout.flatten(list(grads))
+    assert isinstance(update.function, EnergyStep)
+    return -update.function.scale * layout.flatten(list(grads))
 
 
 def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:
@@ -130,6 +136,8 @@ class EnergyStep:
     """h − ∇E(h): the update whose steady states are the stationary points of an energy."""
 
     energy: Callable[..., Tensor]
+    scale: float = 1.0
+    """What ∇E is multiplied by, so that I − J, the Hessian, is of the size of one: else rounding swallows it."""
 
     def __call__(self, h: State, *args: Any) -> State:
         recorded = torch.is_grad_enabled()
@@ -143,4 +151,28 @@ class EnergyStep:
             grads = torch.autograd.grad(value.sum(), leaves, create_graph=recorded, materialize_grads=True)
         remaining = iter(grads)
         gradient = map_state(lambda _: next(remaining), h)
-        return combine(h, gradient, lambda a, b: a - b)
+        return combine(h, gradient, lambda a, b: a - self.scale * b)
+
+
+def scale_for(energy: Callable[..., Tensor], h0: State, args: tuple[Any, ...]) -> float:
+    """1 / the size of the Hessian, by the change of ∇E along itself; 1 where that is not far from it, or not to be had."""
+    leaves = [leaf.detach() for leaf in leaves_of(h0)]
+    step = EnergyStep(energy)
+    with torch.no_grad():
+        slope = [leaf - image for leaf, image in zip(leaves, leaves_of(step(h0, *args)), strict=True)]
+        size = float(torch.stack([part.double().square().sum() for part in slope]).sum().sqrt())
+        length = float(torch.stack([leaf.double().square().sum() for leaf in leaves]).sum().sqrt()) or 1.0
+        if not 0 < size < math.inf:
+            return 1.0
+        ahead = iter([leaf - NUDGE * length * part / size for leaf, part in zip(leaves, slope, strict=True)])
+        there = map_state(lambda _: next(ahead), h0)
+        after = [leaf - image for leaf, image in zip(leaves_of(there), leaves_of(step(there, *args)), strict=True)]
+        change = float(torch.stack([(a - b).double().square().sum() for a, b in zip(after, slope, strict=True)]).sum().sqrt())
+    curvature = change / (NUDGE * length)
+    return 1.0 if not 0 < curvature < math.inf or USUAL[0] < curvature < USUAL[1] else 1 / curvature
+
+
+NUDGE = 1e-2
+"""How far the probe for the size of the Hessian goes, relative to the state."""
+USUAL = (1e-3, 1e3)
+"""Curvatures of which rounding in I − J leaves enough digits."""

@@ -22,11 +22,11 @@ HALVINGS = 8
 
 
 class Stepped(NamedTuple):
-    """A state, its residual F(h) − h, and the length of the step that led to it; None before the first."""
+    """A state, its residual F(h) − h, and the step that led to it; None before the first."""
 
     h: Tensor
     f: Tensor
-    length: Tensor | None
+    d: Tensor | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,14 +50,18 @@ class Newton(FixedPointSolver):
         return Stepped(start, problem(start) - start, None)
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Stepped) -> Stepped:
-        d, length = newton_step(problem, self.linear, state.h, state.f)
-        return Stepped(*_shortened(problem, state.h, d, state.f), length)
+        d, left = newton_step(problem, self.linear, state.h, state.f)
+        return Stepped(*_shortened(problem, state.h, d, state.f), left)
+
+    @property
+    def trail(self) -> int:
+        return 2  # a step of Newton's is the distance itself
 
     def value(self, state: Stepped) -> Tensor:
         return state.h
 
     def residual(self, state: Stepped) -> Tensor | None:
-        return state.length
+        return state.d
 
 
 def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
@@ -68,15 +72,15 @@ def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
 
 
 def newton_step(problem: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """d with (I − J) d = f, and how far h is from a root, as a column: ‖d‖, or more than ‖h‖ where d is not to be had."""
+    """d with (I − J) d = f, and what is left to go: d itself, or more than h where d is not to be had."""
     solved = linear.solve(transposed(Jacobian(differentiable(problem), h)), f)
     found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)
-    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, norm(solved.z), far_from(h, f))
+    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, solved.z, far_from(h, f))
 
 
 def far_from(h: Tensor, f: Tensor) -> Tensor:
-    """A length that no tolerance accepts, as a column; NaN where F is."""
-    return torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + norm(h), torch.full_like(norm(h), torch.nan))
+    """What is left to go where nothing is known of it: more than any tolerance accepts; NaN where F is."""
+    return torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + h.abs(), torch.full_like(h, torch.nan))
 
 
 def _shortened(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:

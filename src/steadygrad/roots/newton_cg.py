@@ -24,11 +24,11 @@ FORCING = 0.1
 
 
 class Descended(NamedTuple):
-    """A state, minus the gradient there, and how far it is from a minimum; None before the first step."""
+    """A state, minus the gradient there, and how far it is from a minimum, as a vector; None before the first step."""
 
     h: Tensor
     f: Tensor
-    length: Tensor | None
+    left: Tensor | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,19 +55,23 @@ class NewtonCG(FixedPointSolver):
     def step(self, problem: Callable[[Tensor], Tensor], state: Descended) -> Descended:
         h, f, _ = state
         d, solved = _direction(Jacobian(differentiable(problem), h), f, self.inner)
-        length = torch.where(solved, norm(d), far_from(h, f))
+        left = torch.where(solved, d, far_from(h, f))
         arrived = solved & (norm(d) <= self.rtol * norm(h) + self.atol)
         if arrived.any():
             escape = torch.where(arrived, away_from_a_saddle(differentiable(problem), h), torch.zeros_like(h))
             caught = escape.any(dim=1, keepdim=True)
-            d, length = torch.where(caught, escape, d), torch.where(caught, far_from(h, f), length)
-        return Descended(*_lower(problem, h, d, f), length)
+            d, left = torch.where(caught, escape, d), torch.where(caught, far_from(h, f), left)
+        return Descended(*_lower(problem, h, d, f), left)
+
+    @property
+    def trail(self) -> int:
+        return 2
 
     def value(self, state: Descended) -> Tensor:
         return state.h
 
     def residual(self, state: Descended) -> Tensor | None:
-        return state.length
+        return state.left
 
 
 def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tensor]:
