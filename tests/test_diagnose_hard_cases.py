@@ -65,7 +65,8 @@ def test_singular_inside_the_spectrum(size):
     values[(values - 1).abs().argmin()] = 1.0
     A = Q @ torch.diag(values) @ Q.T
     diagnosis = sg.diagnose(lambda h: A @ h, torch.zeros(size, dtype=F64), starts=False)
-    assert kinds(diagnosis)[0] in ("singular", "unsolved")
+    assert kinds(diagnosis)[0] in ("singular", "unsolved", "fragile")
+    assert diagnosis.min_singular_value < 1e-10 or kinds(diagnosis)[0] == "unsolved"
 
 
 def test_no_count_of_terms_where_the_adjoint_was_not_solved():

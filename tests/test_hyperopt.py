@@ -112,6 +112,7 @@ def test_memory_of_neumann_is_flat_in_the_length_of_training_and_that_of_bptt_is
         config = replace(AS_PUBLISHED, method=method, training_steps=steps)
         return peak_memory(lambda: estimate(config, problem))
 
+    peak("neumann-rbp", 20)  # the first hypergradient of a step also compares its derivative with differences
     assert peak("neumann-rbp", 80) < 1.05 * peak("neumann-rbp", 20)
     assert peak("bptt", 80) > 3 * peak("bptt", 20)
 

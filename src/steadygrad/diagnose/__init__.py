@@ -117,7 +117,7 @@ class _Examination:
         self.progress = progress
         self.generator = torch.Generator().manual_seed(seed)
         self.evaluations = 0
-        self.found = Diagnosis(size=h.shape[1], problems=h.shape[0], eps=torch.finfo(h.dtype).eps)
+        self.found = Diagnosis(size=h.shape[1], problems=h.shape[0], eps=torch.finfo(update.precision).eps)
 
     def look(self, cotangent: Tensor | None, parameters: Parameters | None) -> None:
         """All measurements, as far as they can be had."""

@@ -28,7 +28,7 @@ def difference_of_two_calls(update: Update, h: Tensor, scale: Scale, rewound: bo
     """How much two calls of F at one state differ, relative to F: as they are, or with torch's random draws rewound."""
     first, second = (update(h) if rewound else update.layout.flatten(update.leaves(update.layout.split(h))) for _ in range(2))
     apart = max(scale.relative(first - second, first))
-    return apart if apart > REORDERED * torch.finfo(h.dtype).eps else 0.0
+    return apart if apart > REORDERED * torch.finfo(update.precision).eps else 0.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, scale: Sca
     """
     v, units = scale.direction(h, generator), scale.units(h)
     look, product = _product(jacobian, v, units, generator)
-    center, eps = update(h), torch.finfo(h.dtype).eps
+    center, eps = update(h), torch.finfo(update.precision).eps
     length, rounding = _length(look(v)), eps * _length(look(center))
     differences: list[tuple[float, Tensor, Tensor]] = []
     for power in POWERS:

@@ -175,10 +175,10 @@ class Judge:
             code[(code == GOES_ON) & (total > GREW * self._early[rows]) & (self._early[rows] > 0)] = DIVERGED
         if goal.rtol is not None:
             code[converged] = CONVERGED
-        code[~numpy.isfinite(total)] = NONFINITE
+        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[rows]).all(axis=1))] = NONFINITE
         present = self.open[rows]
         ended = (code != GOES_ON) if step < goal.limit else numpy.ones_like(present)
-        if goal.rtol is None:
+        if goal.rtol is None and goal.negligible > 0:
             ended |= converged  # below what counts as a residual at all
         ended &= present
         if ended.any():

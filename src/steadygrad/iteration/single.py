@@ -47,7 +47,8 @@ class Single(Run):
             below = below and self._distance <= goal.trusted
         travels = value is not None and self._travels(value)
         status = self._judged(below, travels)
-        ends = status is not None or step >= goal.limit or (goal.rtol is None and below)
+        negligible = goal.rtol is None and goal.negligible > 0 and below
+        ends = status is not None or step >= goal.limit or negligible
         if not goal.best or (step > 0 and self._residual < self._kept_residual) or (ends and self._at is None):
             self._kept_residual, self._at = self._residual, self.solver.hold(self.state)
         self._status = status or Status.MAX_STEPS
@@ -136,7 +137,7 @@ class Single(Run):
     def _judged(self, below: bool, travels: bool) -> Status | None:
         """How the problem ends now; None where it goes on or was only to be counted."""
         goal, residual = self.goal, self._residual
-        if not math.isfinite(residual):
+        if not (math.isfinite(residual) and math.isfinite(self._scale)):
             return Status.NONFINITE
         if goal.rtol is not None and below:
             return Status.CONVERGED
