@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -30,10 +30,18 @@ check: $(VENV)/.ready  ## Lint, types, import directions
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
+docs: $(VENV)/.docs  ## Build the documentation into site/; any broken link or name stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 bench: $(VENV)/.ready  ## Measure overheads, what warm starts save, and message passing
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/warm.py
 	$(BIN)/python benchmarks/message_passing.py
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist site
