@@ -16,8 +16,6 @@ SHIM = "https://unpkg.com/iframe-worker/shim"
 OURS = "scripts/worker-from-file.js"
 STYLE = r"""link(?=[^>]*rel="?(?:stylesheet|icon|preload|preconnect))"""
 LOADED = re.compile(rf"""<(?:script|img|iframe|{STYLE})[^>]*?(?:src|href)="?(https?:[^"\s>]+)""")
-    r"""<(?:script|img|iframe|link(?=[^>]*rel="?(?:stylesheet|icon|preload|preconnect)))[^>]*?(?:src|href)="?(https?:[^"\s>]+)"""
-)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
