@@ -1,6 +1,8 @@
-"""Digits by a convolutional layer at equilibrium: one small cell, as deep as it needs to be, trained without unrolling.
+"""Digits by a convolutional layer at equilibrium: one small cell, as deep as it needs to be, trained without
+unrolling.
 
-h ← tanh(conv(h) + encode(x)) on 8 channels of 14 × 14, from the 10,000 digits in the package. Each step leaves its certificate.
+h ← tanh(conv(h) + encode(x)) on 8 channels of 14 × 14, from the 10,000 digits in the package. Each step
+leaves its certificate.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def main(small: bool = False) -> Course:
             loss.backward()
             optimiser.step()
             solution = model.layer.solution
-            assert solution is not None and solution.adjoint is not None
+            assert solution is not None
+            assert solution.adjoint is not None
             course.loss.append(loss.item())
             course.steps.append(solution.steps)
             course.residual.append(solution.adjoint.residual)
@@ -83,9 +86,7 @@ def draw(course: Course, path: str) -> None:
 
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10, 3), layout="constrained")
     left.plot(course.loss, color="#0072B2", linewidth=0.8)
-    left.set(
-        title=f"Training loss ({course.accuracy:.1%} right on the test)", xlabel="step", ylabel="cross-entropy", yscale="log"
-    )
+    left.set(title=f"Loss ({course.accuracy:.1%} right on the test)", xlabel="step", ylabel="cross-entropy", yscale="log")
     middle.plot(course.steps, color="#D55E00", linewidth=0.8)
     middle.set(title="Depth that the equilibrium took", xlabel="step", ylabel="updates of the state", ylim=(0, None))
     right.plot(course.residual, color="#009E73", linewidth=0.8)

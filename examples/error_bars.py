@@ -1,8 +1,9 @@
 """Error bars from second derivatives: how certain are parameters that were fitted to a steady state?
 
-A reaction at rest: substrate flows in at rate s and is used up by an enzyme, 0 = V h/(K + h) − s, and h* is measured at some inflows. V and K are fitted by Newton's method on the likelihood, with the exact gradient and the exact Hessian of a loss at a steady
-state (`derivatives=2`). The inverse of the Hessian is the covariance of the estimate (Laplace): the two constants are known far
-better together than each alone.
+A reaction at rest: substrate flows in at rate s and is used up by an enzyme, 0 = V h/(K + h) − s, and h* is
+measured at some inflows. V and K are fitted by Newton's method on the likelihood, with the exact gradient and
+the exact Hessian of a loss at a steady state (`derivatives=2`). The inverse of the Hessian is the covariance
+of the estimate (Laplace): the two constants are known far better together than each alone.
 """
 
 from __future__ import annotations
@@ -79,11 +80,8 @@ def main(small: bool = False) -> Fit:
     )  # fmt: skip
     error = fit.covariance.diagonal().sqrt()
     correlation = float(fit.covariance[0, 1] / error.prod())
-    print(
-        f"V = {theta[0]:.3f} ± {error[0]:.3f} (true 2.0), K = {theta[1]:.3f} ± {error[1]:.3f} (true 1.5), correlation {correlation:.3f}; ",
-        end="",
-    )
-    print(f"{steps} Newton steps; the Hessian is {fit.difference:.0e} from central differences")
+    print(f"V = {theta[0]:.3f} ± {error[0]:.3f} (true 2.0), K = {theta[1]:.3f} ± {error[1]:.3f} (true 1.5), ", end="")
+    print(f"correlation {correlation:.3f}; {steps} Newton steps; the Hessian is {fit.difference:.0e} from central differences")
     return fit
 
 

@@ -4,8 +4,8 @@ Three genes: an inducer u switches on A, A represses B, B and A drive C.
 
     0 = 0.05 + a·u/(1 + u) − A        0 = b/(1 + Aⁿ) − B        0 = c·A·B/(k + B) − C·(1 + A/2)
 
-Concentrations at rest are a root; `sg.root` finds them for all doses at once and differentiates them by the constants, however the root
-was found. The constants are fitted to noisy measurements at 14 doses.
+Concentrations at rest are a root; `sg.root` finds them for all doses at once and differentiates them by the
+constants, however the root was found. The constants are fitted to noisy measurements at 14 doses.
 """
 
 from __future__ import annotations

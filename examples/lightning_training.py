@@ -1,8 +1,9 @@
 """Training with Lightning, the certificate in the log beside the loss.
 
-Nothing special is needed: the layer is an nn.Module. `on_after_backward` logs the estimated error of the adjoint, so that a gradient that
-goes wrong shows in the same curves as the loss. And it does: a GRU that learns to tell two spirals apart drifts to ρ(J) ≈ 1, where 20
-terms of the Neumann series are not enough; the loss falls all the same. With a penalty on ‖J‖ the gradient stays what it claims to be.
+Nothing special is needed: the layer is an nn.Module. `on_after_backward` logs the estimated error of the
+adjoint, so that a gradient that goes wrong shows in the same curves as the loss. And it does: a GRU that
+learns to tell two spirals apart drifts to ρ(J) ≈ 1, where 20 terms of the Neumann series are not enough; the
+loss falls all the same. With a penalty on ‖J‖ the gradient stays what it claims to be.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def classifier(penalised: bool) -> nn.Module:
 
         def on_after_backward(self) -> None:
             solution = self.layer.solution
-            assert solution is not None and solution.adjoint is not None
+            assert solution is not None
+            assert solution.adjoint is not None
             self.log("adjoint_error", solution.adjoint.error_estimate)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:

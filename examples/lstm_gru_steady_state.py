@@ -1,7 +1,8 @@
 """LSTM and GRU cells at rest: torch's own cells, an input that stays, and the state in which they end.
 
-Both learn a curve, angle → (cos 2a, sin 3a), read off their steady state. An LSTM's state is a pair (h, c): nothing has to be said
-about it. Then the gradient of the last step is compared with that of BPTT through 400 steps.
+Both learn a curve, angle → (cos 2a, sin 3a), read off their steady state. An LSTM's state is a pair (h, c):
+nothing has to be said about it. Then the gradient of the last step is compared with that of BPTT through 400
+steps.
 """
 
 from __future__ import annotations
@@ -66,9 +67,7 @@ def fit(name: str, cell: nn.Module, steps: int) -> Fit:
     exact = gradient(model, "bptt", sg.Picard(max_steps=400, rtol=0), x, found.target)
     found.distance = float((gradient(model, "auto", model.layer.search, x, found.target) - exact).norm() / exact.norm())
     found.curve = model(x).detach()
-    print(
-        f"{name}: loss {found.loss[-1]:.2e}, {found.steps[-1]} updates from a warm start, gradient {found.distance:.1e} from BPTT's"
-    )
+    print(f"{name}: loss {found.loss[-1]:.2e}, {found.steps[-1]} updates (warm), gradient {found.distance:.1e} from BPTT's")
     return found
 
 

@@ -1,7 +1,8 @@
 """PageRank of 100,000 pages as a steady state: from the ranks seen, find out how they were made.
 
-p ← d·P p + (1 − d)·v, P the sparse matrix of links, d the damping, v where a surfer goes who is bored: a mixture of topics. The ranks of
-a few pages were seen; d and the mixture are found by gradient. ρ(J) = d: near 1 the plain series is slow, and "auto" goes over to a Krylov method.
+p ← d·P p + (1 − d)·v, P the sparse matrix of links, d the damping, v where a surfer goes who is bored: a
+mixture of topics. The ranks of a few pages were seen; d and the mixture are found by gradient. ρ(J) = d: near
+1 the plain series is slow, and "auto" goes over to a Krylov method.
 """
 
 from __future__ import annotations
@@ -56,9 +57,8 @@ def links(pages: int, each: int = 10) -> SparseMatrix:
 
 def ranks(P: SparseMatrix, topics: Tensor, damping: Tensor, mixture: Tensor) -> sg.Solution:
     v = topics @ mixture
-    return sg.steady_state(
-        lambda p: damping * (P @ p) + (1 - damping) * v, v.detach(), forward=sg.Picard(max_steps=400, rtol=1e-8)
-    )
+    forward = sg.Picard(max_steps=400, rtol=1e-8)
+    return sg.steady_state(lambda p: damping * (P @ p) + (1 - damping) * v, v.detach(), forward=forward)
 
 
 @dataclass
@@ -76,12 +76,9 @@ def main(small: bool = False) -> Found:
     topics = torch.zeros(pages, TOPICS, dtype=torch.float64)
     topics[torch.arange(pages), torch.randint(TOPICS, (pages,))] = 1
     topics /= topics.sum(0)
-    true_damping, true = (
-        torch.tensor(0.9, dtype=torch.float64),
-        torch.tensor([0.4, 0.25, 0.15, 0.1, 0.07, 0.03], dtype=torch.float64),
-    )
+    true = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.07, 0.03], dtype=torch.float64)
     seen = torch.randperm(pages)[: pages // 20]  # the ranks of one page in twenty are known
-    observed = ranks(P, topics, true_damping, true).value[seen].log()
+    observed = ranks(P, topics, torch.tensor(0.9, dtype=torch.float64), true).value[seen].log()
 
     logit = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)  # damping 0.5
     weights = torch.zeros(TOPICS, dtype=torch.float64, requires_grad=True)
@@ -95,13 +92,11 @@ def main(small: bool = False) -> Found:
         optimiser.step()
         losses.append(loss.item())
         dampings.append(logit.sigmoid().item())
-    assert solution is not None and solution.adjoint is not None
+    assert solution is not None
+    assert solution.adjoint is not None
     found = weights.detach().softmax(0)
     seconds = (time.perf_counter() - start) / steps
-    print(
-        f"{pages:,} pages, {10 * pages:,} links, {seconds:.2f} s a step: {solution.steps} steps, {solution.adjoint.products} products; ",
-        end="",
-    )
+    print(f"{pages:,} pages, {seconds:.2f} s a step ({solution.steps} steps, {solution.adjoint.products} products); ", end="")
     print(f"damping {dampings[-1]:.3f} (true 0.9), mixture off by {float((found - true).abs().max()):.3f} at most")
     return Found(dampings, found, true, losses)
 
@@ -115,13 +110,9 @@ def draw(found: Found, path: str) -> None:
     middle.plot(found.damping, color="#D55E00")
     middle.axhline(0.9, color="#555555", linestyle=":")
     middle.set(title="Damping (dotted: true)", xlabel="step", ylabel="d = ρ(J)", ylim=(0.4, 1))
-    for shift, shares, look in (
-        (-0.2, found.true, {"color": "#999999"}),
-        (0.2, found.mixture, {"color": "#009E73", "hatch": "//"}),
-    ):
-        right.bar(
-            [topic + shift for topic in range(TOPICS)], shares.tolist(), 0.4, label="true" if shift < 0 else "found", **look
-        )
+    width, look = 0.4, {"color": "#009E73", "hatch": "//", "label": "found"}
+    right.bar([topic - width / 2 for topic in range(TOPICS)], found.true.tolist(), width, color="#999999", label="true")
+    right.bar([topic + width / 2 for topic in range(TOPICS)], found.mixture.tolist(), width, **look)
     right.set(title="Where bored surfers go", xlabel="topic", ylabel="share")
     right.legend(fontsize=8)
     figure.savefig(path, dpi=110)

@@ -1,7 +1,8 @@
 """A transformer block at equilibrium: which of these symbols occur twice?
 
-z ← norm(x + attention(z) + mlp(z)): one block whose depth is a solve. Every token has to look at all others. torch's own attention
-is used as it is; a penalty on ‖J‖ keeps the block from running away, and `diagnose_every` keeps watch over ρ(J).
+z ← norm(x + attention(z) + mlp(z)): one block whose depth is a solve. Every token has to look at all others.
+torch's own attention is used as it is; a penalty on ‖J‖ keeps the block from running away, and
+`diagnose_every` keeps watch over ρ(J).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def main(small: bool = False) -> Course:
         (loss + model.too_large(x, z, step)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
-        assert model.layer.solution is not None and model.layer.solution.adjoint is not None
+        assert model.layer.solution is not None
+        assert model.layer.solution.adjoint is not None
         course.loss.append(loss.item())
         course.residual.append(model.layer.solution.adjoint.residual)
     course.radius = [(entry.call, entry.spectral_radius) for entry in model.layer.history.entries]

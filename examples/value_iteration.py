@@ -1,8 +1,9 @@
 """Value iteration as the update: what does somebody want who walks like this?
 
-On a grid with walls the value of a place obeys V = F(V), F(V)(s) = τ log Σₐ exp((r(s) + γ V(next(s, a))) / τ): soft value iteration, a
-contraction with ρ(J) ≤ γ. Walkers are seen; the reward r of every place is learned so that the walks are likely (inverse reinforcement
-learning). At γ = 0.95 some 200 iterations would have to be kept for BPTT; here one is.
+On a grid with walls the value of a place obeys V = F(V), F(V)(s) = τ log Σₐ exp((r(s) + γ V(next(s, a))) /
+τ): soft value iteration, a contraction with ρ(J) ≤ γ. Walkers are seen; the reward r of every place is
+learned so that the walks are likely (inverse reinforcement learning). At γ = 0.95 some 200 iterations would
+have to be kept for BPTT; here one is.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def main(small: bool = False) -> Found:
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    assert solution is not None and solution.adjoint is not None
+    assert solution is not None
+    assert solution.adjoint is not None
     learned = reward.detach()
     correlation = float(torch.corrcoef(torch.stack([learned[free], true.flatten()[free]]))[0, 1])
     print(
@@ -105,7 +107,7 @@ def draw(found: Found, path: str) -> None:
     for axis, (title, field) in zip(axes, panels.items(), strict=True):
         shown = field.clone()
         shown[found.walls] = float("nan")
-        image = axis.imshow(shown, cmap="cividis")
+        image = axis.imshow(shown.numpy(), cmap="cividis")
         axis.set(title=title, xticks=[], yticks=[])
         axis.set_facecolor("#bbbbbb")
         figure.colorbar(image, ax=axis, shrink=0.85)
