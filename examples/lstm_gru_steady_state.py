@@ -1,7 +1,7 @@
 """LSTM and GRU cells at rest: torch's own cells, an input that stays, and the state in which they end.
 
 Both learn a curve, angle → (cos 2a, sin 3a), read off their steady state. An LSTM's state is a pair (h, c):
-nothing has to be said about it. Then the gradient of the last step is compared with that of BPTT through 400
+nothing has to be said about it. A penalty on ‖J‖ keeps them quick. Then the gradient of the last step is compared with that of BPTT through 400
 steps.
 """
 
@@ -21,7 +21,7 @@ HIDDEN = 24
 class Curve(nn.Module):
     def __init__(self, cell: nn.Module) -> None:
         super().__init__()
-        self.layer = sg.Equilibrium(cell, forward=sg.Picard(max_steps=400, rtol=1e-6), warm_start=True)
+        self.layer = sg.Equilibrium(cell, forward=sg.Picard(max_steps=400, rtol=1e-5))
         self.decode = nn.Linear(HIDDEN, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,16 +50,23 @@ def gradient(model: Curve, method: str, forward: sg.Picard, x: Tensor, target: T
     return torch.cat([part.flatten() for part in parts])
 
 
+def too_large(model: Curve, x: Tensor) -> Tensor:
+    """By how much ‖J‖ exceeds 0.9 at the last steady state: left alone, such cells learn to come to rest ever more slowly."""
+    assert model.layer.solution is not None
+    update = lambda h, x: model.layer.cell(x, h)  # noqa: E731
+    return torch.relu(sg.penalty.spectral(update, model.layer.solution.value, x, batch_dims=1) - 0.9)
+
+
 def fit(name: str, cell: nn.Module, steps: int) -> Fit:
-    angle = torch.linspace(-3.1416, 3.1416, 100)
+    angle = torch.linspace(-3.1416, 3.1416, 60)
     x = torch.stack([angle.cos(), angle.sin()], dim=1)
     found = Fit(name, angle, torch.stack([(2 * angle).cos(), (3 * angle).sin()], dim=1))
     model = Curve(cell)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(steps):
         loss = nn.functional.mse_loss(model(x), found.target)
         optimiser.zero_grad()
-        loss.backward()
+        (loss + too_large(model, x)).backward()
         optimiser.step()
         assert model.layer.solution is not None
         found.loss.append(loss.item())
@@ -67,13 +74,13 @@ def fit(name: str, cell: nn.Module, steps: int) -> Fit:
     exact = gradient(model, "bptt", sg.Picard(max_steps=400, rtol=0), x, found.target)
     found.distance = float((gradient(model, "auto", model.layer.search, x, found.target) - exact).norm() / exact.norm())
     found.curve = model(x).detach()
-    print(f"{name}: loss {found.loss[-1]:.2e}, {found.steps[-1]} updates (warm), gradient {found.distance:.1e} from BPTT's")
+    print(f"{name}: loss {found.loss[-1]:.2e}, {found.steps[-1]} updates, gradient {found.distance:.1e} from BPTT's")
     return found
 
 
 def main(small: bool = False) -> list[Fit]:
     torch.manual_seed(0)
-    steps = 5 if small else 400
+    steps = 3 if small else 250
     return [fit("GRU", nn.GRUCell(2, HIDDEN), steps), fit("LSTM", nn.LSTMCell(2, HIDDEN), steps)]
 
 

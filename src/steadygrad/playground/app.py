@@ -35,7 +35,7 @@ def recall(source: str, digit: int, drawing: Any, share: float, seed: float, ste
         f"**{int(damaged.sum())} of {int(image.sum())} set pixels were left.** After {len(found.residual)} steps the network "
         f"shows the **{found.nearest}** that it has stored, with {found.wrong:.1%} of the pixels different. {at_rest}"
     )
-    return pictures.of_retrieval(found), words
+    return pictures.of_retrieval(damaged, found), words
 
 
 def contrast(radius: float, skew: float, K: float) -> tuple[Figure, str]:
@@ -57,7 +57,8 @@ def examine(kind: str, strength: float, steps: float) -> tuple[str, Figure]:
 
 def slider_of(kind: str) -> Any:
     name, least, most, first = updates.KINDS[kind].strength
-    return gradio.Slider(least, most, value=first, step=(most - least) / 200, label=name, info=updates.KINDS[kind].about)
+    label = f"{name}, of {updates.KINDS[kind].about}"
+    return gradio.Slider(least, most, value=first, step=(most - least) / 200, label=label)
 
 
 def memory_tab() -> None:
@@ -74,7 +75,7 @@ def memory_tab() -> None:
             steps = gradio.Slider(1, 60, value=20, step=1, label="Steps")
             button = gradio.Button("Retrieve", variant="primary", elem_id="retrieve")
         with gradio.Column(scale=2):
-            figure = gradio.Plot(label="The way to rest", elem_id="way")
+            figure = gradio.Plot(show_label=False, elem_id="way")
             words = gradio.Markdown(elem_id="retrieved")
     source.change(
         lambda chosen: (gradio.update(visible=chosen == "pick"), gradio.update(visible=chosen == "draw")),
@@ -95,7 +96,7 @@ def methods_tab() -> None:
             K = gradio.Slider(0, 40, value=20, step=1, label="K of the certificate")
             button = gradio.Button("Compare", variant="primary", elem_id="compare")
         with gradio.Column(scale=2):
-            figure = gradio.Plot(label="Error of the gradient", elem_id="errors")
+            figure = gradio.Plot(show_label=False, elem_id="errors")
             words = gradio.Markdown(elem_id="certificate")
     for event in (button.click, radius.release, skew.release, K.release):
         event(contrast, [radius, skew, K], [figure, words], **HIDDEN)
@@ -109,9 +110,9 @@ def diagnosis_tab() -> None:
             strength = slider_of(FIRST)
             steps = gradio.Slider(1, updates.STEPS, value=100, step=1, label="Steps before the look")
             button = gradio.Button("Diagnose", variant="primary", elem_id="diagnose")
-            figure = gradio.Plot(label="Eigenvalues", elem_id="eigenvalues")
-        with gradio.Column(scale=2):
-            text = gradio.Textbox(label="Diagnosis", lines=22, interactive=False, elem_id="diagnosis")
+        with gradio.Column(scale=1):
+            figure = gradio.Plot(show_label=False, elem_id="eigenvalues")
+    text = gradio.Textbox(label="Diagnosis", lines=20, interactive=False, elem_id="diagnosis")
     kind.change(slider_of, kind, strength, **HIDDEN)
     for event in (button.click, strength.release, steps.release):
         event(examine, [kind, strength, steps], [text, figure], **HIDDEN)

@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
+from torch import Tensor
 
 from steadygrad.diagnose import Diagnosis
 from steadygrad.playground.methods import COUNTS, Comparison
@@ -38,25 +39,28 @@ RC: dict[str, Any] = {
     "legend.frameon": False,
     "legend.labelcolor": GREY,
     "font.family": "DejaVu Sans",
+    "font.size": 11.5,
 }
-SHOWN = 8
+SHOWN = 7
 """Pictures of the network on its way."""
 
 
-def of_retrieval(found: Retrieval) -> Figure:
-    """What the network shows at some of its steps, and below it its energy and its residual."""
+def of_retrieval(damaged: Tensor, found: Retrieval) -> Figure:
+    """The damaged image and what the network shows at some of its steps; below them its energy and its residual."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9, 4.6), layout="constrained")
         above, below = figure.subfigures(2, 1, height_ratios=(1, 1.5))
-        last = len(found.shown) - 1
-        steps = sorted({round(last * (i / (SHOWN - 1)) ** 2) for i in range(SHOWN)})  # more of the beginning, where it moves
-        for axis, step in zip(above.subplots(1, len(steps), squeeze=False)[0], steps, strict=True):
-            axis.imshow(found.shown[step].numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            axis.set_title(f"step {step}", fontsize=9)
+        steps = sorted(
+            {round(1 + (len(found.shown) - 2) * (i / (SHOWN - 1)) ** 2) for i in range(SHOWN)}
+        )  # more of the beginning
+        panels = {"given": damaged, **{f"step {step}": found.shown[step] for step in steps}}
+        for axis, (title, image) in zip(above.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            axis.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axis.set_title(title)
             axis.set_xticks([])
             axis.set_yticks([])
         left, right = below.subplots(1, 2)
-        left.plot(found.energy, color="#2C8FD1", marker="o", markersize=3)
+        left.plot(range(1, len(found.energy)), found.energy[1:], color="#2C8FD1", marker="o", markersize=3)
         left.set(title="Energy: falls until the network rests", xlabel="step", ylabel="energy")
         right.semilogy(range(1, len(found.residual) + 1), found.residual, color="#E06C1F", marker="s", markersize=3)
         right.set(title="Residual ‖F(h) − h‖ / ‖F(h)‖", xlabel="step", ylabel="relative residual")
@@ -76,7 +80,7 @@ def of_comparison(found: Comparison, K: int) -> Figure:
         axis.axvline(K, color=GREY, linewidth=1, linestyle=":")
         axis.set(title=f"ρ(J) = {found.radius:.2f}, ‖J‖ = {found.norm:.2f}", xlabel="K: terms or steps beyond the first")
         axis.set(ylabel="relative error of the gradient for W")
-        axis.legend(fontsize=9, ncols=2)
+        axis.legend(ncols=2)
         return figure
 
 
@@ -90,7 +94,6 @@ def of_diagnosis(found: Diagnosis) -> Figure:
         axis.axvline(0, color=GREY, linewidth=0.6)
         axis.scatter([e.real for e in found.eigenvalues], [e.imag for e in found.eigenvalues], color="#E06C1F", s=28, zorder=3)
         axis.plot([1], [0], marker="x", color=GREY, markersize=9, markeredgewidth=2)
-        axis.set(title="Outer eigenvalues of J; ×: where I − J is singular", xlabel="real part", ylabel="imaginary part")
-        axis.title.set_fontsize(9)
+        axis.set(title="Outer eigenvalues of J\n×: there I − J is singular", xlabel="real part", ylabel="imaginary part")
         axis.set_aspect("equal", adjustable="datalim")
         return figure
