@@ -38,6 +38,17 @@ $(VENV)/.docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
+# What users get, in an environment that has nothing else; the wheel is run from a folder without the sources.
+CHECKED := build/dist-check
+dist: $(VENV)/.ready  ## Build wheel and sdist into dist/, check them, and run every experiment in small from the wheel
+	rm -rf dist $(CHECKED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv $(CHECKED)
+	$(CHECKED)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[experiments]"
+	cd $(CHECKED) && bin/steadygrad run all --preset smoke --out runs && bin/steadygrad report --runs runs --out report.html
+
 bench: $(VENV)/.ready  ## Measure overheads, what warm starts save, and message passing
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/warm.py

@@ -1,8 +1,8 @@
 """LSTM and GRU cells at rest: torch's own cells, an input that stays, and the state in which they end.
 
 Both learn a curve, angle → (cos 2a, sin 3a), read off their steady state. An LSTM's state is a pair (h, c):
-nothing has to be said about it. A penalty on ‖J‖ keeps them quick. Then the gradient of the last step is compared with that of BPTT through 400
-steps.
+nothing has to be said about it. A penalty on ‖J‖ keeps them quick. In the end their gradient is compared with that
+of BPTT through 400 steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def gradient(model: Curve, method: str, forward: sg.Picard, x: Tensor, target: T
     other.decode = model.decode
     other.layer = sg.Equilibrium(model.layer.cell, forward=forward, gradient=method)
     weights = list(model.layer.cell.parameters())
-    parts = torch.autograd.grad(nn.functional.mse_loss(other(x), target), weights)
+    parts = torch.autograd.grad((other(x) * target).mean(), weights)  # not the loss, whose gradient vanishes at the end
     return torch.cat([part.flatten() for part in parts])
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"attention", "autocast", "failure", "files", "order", "tree"},
+    {"attention", "autocast", "failure", "files", "order", "supported", "tree"},
     {"method", "solution", "state", "randomness"},
     {"update", "measure", "rows", "iteration"},
     {"jacobian", "fixedpoint", "program"},
