@@ -14,17 +14,22 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,experiments]'
 	touch $@
 
+# What the tests of the playground need besides: gradio, and playwright to drive the browser.
+$(VENV)/.tests: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[playground]' playwright
+	touch $@
+
 demo: $(VENV)/.ready  ## Run every experiment in small and make the report
 	$(BIN)/steadygrad run all --preset smoke --out runs
 	$(BIN)/steadygrad report --runs runs --out report.html
 
-test: $(VENV)/.ready  ## Run the tests that take seconds
+test: $(VENV)/.tests  ## Run the tests that take seconds
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
-test-all: $(VENV)/.ready  ## Run all tests, the slow ones too
+test-all: $(VENV)/.tests  ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m ''
 
-check: $(VENV)/.ready  ## Lint, types, import directions
+check: $(VENV)/.ready docs  ## Lint, types, import directions, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

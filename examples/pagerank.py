@@ -71,7 +71,7 @@ class Found:
 
 def main(small: bool = False) -> Found:
     torch.manual_seed(0)
-    pages, steps = (1000, 5) if small else (100_000, 40)
+    pages, steps = (1000, 5) if small else (100_000, 80)
     P = links(pages)
     topics = torch.zeros(pages, TOPICS, dtype=torch.float64)
     topics[torch.arange(pages), torch.randint(TOPICS, (pages,))] = 1
@@ -82,7 +82,7 @@ def main(small: bool = False) -> Found:
 
     logit = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)  # damping 0.5
     weights = torch.zeros(TOPICS, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.Adam([logit, weights], lr=0.2)
+    optimiser = torch.optim.Adam([logit, weights], lr=0.15)
     losses, dampings, solution, start = list[float](), list[float](), None, time.perf_counter()
     for _ in range(steps):
         solution = ranks(P, topics, logit.sigmoid(), weights.softmax(0))

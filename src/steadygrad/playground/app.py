@@ -1,5 +1,8 @@
 """The pages, in Gradio. What comes from a page is a number, a choice from a list or a drawing; nothing is run as code."""
 
+# Gradio is an extra, and has no types that strict checking could use.
+# pyright: reportMissingImports=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import os

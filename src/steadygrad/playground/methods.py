@@ -47,24 +47,27 @@ def network(radius: float, skew: float, seed: int = 0) -> tuple[Tensor, Tensor, 
     """W, x and h* of h = tanh(W h + x), W scaled until ρ(J) at h* is the one asked for; `skew` makes it non-normal."""
     generator = torch.Generator().manual_seed(seed)
     random = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
-    W = random / SIZE**0.5 + skew * torch.triu(random, 1) / SIZE**0.5
+    shape = random / SIZE**0.5 + skew * torch.triu(random, 1) / SIZE**0.5
     h = 0.5 * torch.randn(SIZE, generator=generator, dtype=torch.float64).tanh()
     gain = (1 - h.square()).unsqueeze(1)  # J = diag(1 − h²) W at a steady state h, which x is chosen for
-    W = W * (radius / torch.linalg.eigvals(gain * W).abs().max())
+    W = shape * (radius / torch.linalg.eigvals(gain * shape).abs().max())
     return W, h.atanh() - W @ h, h
 
 
-def compare(radius: float, skew: float, K: int) -> Comparison:
+def compare(radius: float, skew: float, terms: int) -> Comparison:
     """Every method at the steady state, against dense algebra. The state is given exactly, so that any ρ can be looked at."""
-    radius, skew, K = min(max(radius, 0.05), 2.0), min(max(skew, 0.0), 4.0), min(max(int(K), 0), 60)
+    radius, skew, terms = min(max(radius, 0.05), 2.0), min(max(skew, 0.0), 4.0), min(max(int(terms), 0), 60)
     W, x, h = network(radius, skew)
     W.requires_grad_()
     target = torch.linspace(-1, 1, SIZE, dtype=torch.float64)
 
+    def update(h: Tensor) -> Tensor:
+        return torch.tanh(W @ h + x)
+
     def gradient(method: Gradient) -> tuple[Tensor, AdjointSolution | None]:
         # One Newton step at the exact root stays there, where plain iteration would run away from ρ > 1.
         forward = Picard(max_steps=COUNTS[-1] + 2, rtol=0) if isinstance(method, TBPTT) else Newton(max_steps=1, rtol=1e-3)
-        solution = steady_state(lambda h: torch.tanh(W @ h + x), h, forward=forward, gradient=method, on_failure="ignore")
+        solution = steady_state(update, h, forward=forward, gradient=method, on_failure="ignore")
         return torch.autograd.grad((solution.value - target).square().sum(), W)[0], solution.adjoint
 
     J = (1 - h.square()).unsqueeze(1) * W.detach()
@@ -76,7 +79,7 @@ def compare(radius: float, skew: float, K: int) -> Comparison:
         for name, method in methods(count).items():
             if not (name == "TBPTT" and radius >= 1):  # from ρ = 1 on the state itself runs away under plain iteration
                 errors[name].append(float((gradient(method)[0] - exact).norm() / exact.norm()))
-    chosen, certificate = gradient(Implicit(Neumann(steps=K)))
+    chosen, certificate = gradient(Implicit(Neumann(steps=terms)))
     if certificate is None:
         raise RuntimeError("Neumann-RBP left no certificate; this is an error of steadygrad.")
     true_error = float((chosen - exact).norm() / exact.norm())

@@ -22,7 +22,7 @@ LOOKS = {
     "GMRES": ("#D9A400", "-", "o"),
     "TBPTT": (GREY, "--", "x"),
 }
-RC: dict[str, Any] = {
+RC: dict[Any, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -49,7 +49,8 @@ def of_retrieval(damaged: Tensor, found: Retrieval) -> Figure:
     """The damaged image and what the network shows at some of its steps; below them its energy and its residual."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9, 4.6), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(1, 1.5))
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1, 1.5))
+        above, below = halves
         steps = sorted(
             {round(1 + (len(found.shown) - 2) * (i / (SHOWN - 1)) ** 2) for i in range(SHOWN)}
         )  # more of the beginning
