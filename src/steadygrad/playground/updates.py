@@ -47,7 +47,7 @@ def contraction(radius: float) -> Map:
 
 def rotation(radius: float) -> Map:
     turn = torch.tensor([[math.cos(1.0), -math.sin(1.0)], [math.sin(1.0), math.cos(1.0)]], dtype=torch.float64)
-    J: Tensor = radius * torch.block_diag(*[turn] * (SIZE // 2))
+    J = radius * torch.kron(torch.eye(SIZE // 2, dtype=torch.float64), turn)
     return lambda h: J @ h + _shift()
 
 
