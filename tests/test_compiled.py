@@ -171,9 +171,7 @@ class TestGraphsAreBuiltOnce:
         jacobian = CompiledJacobian(Jacobian(update, flat), CHUNK)
         ones = torch.ones_like(flat)
         a = jacobian.add_terms(torch.zeros_like(flat), ones, 2)[0]
-        assert torch.equal(
-            a, jacobian.add_terms(torch.zeros_like(flat), torch.ones(1, 1, dtype=flat.dtype).expand_as(flat), 2)[0]
-        )
+        assert torch.equal(a, jacobian.add_terms(torch.zeros_like(flat), torch.ones(1, 1, dtype=flat.dtype).expand_as(flat), 2)[0])
         assert builds() == [1]
 
     def test_for_each_of_twelve_updates_behind_one_piece_of_code(self):
