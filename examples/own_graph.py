@@ -7,6 +7,8 @@ somebody is. Change `club()` to load your own.
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 from torch import Tensor
 
@@ -64,7 +66,40 @@ def classify() -> tuple[Graph, Split, Trained]:
     return graph, split, train(CONFIG, graph, split)
 
 
+def places(graph: Graph) -> Tensor:
+    """Where to draw the nodes: the two slowest modes of diffusion on the graph."""
+    A = torch.zeros(graph.nodes, graph.nodes)
+    A[graph.edge_index[0], graph.edge_index[1]] = A[graph.edge_index[1], graph.edge_index[0]] = 1
+    scale = A.sum(1).rsqrt()
+    modes = torch.linalg.eigh(torch.eye(graph.nodes) - scale.unsqueeze(1) * A * scale)[1]
+    return modes[:, 1:3] * scale.unsqueeze(1)
+
+
+def draw(graph: Graph, split: Split, found: Tensor, path: str) -> None:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    x, y = places(graph).T.tolist()
+    for a, b in graph.edge_index.T.tolist():
+        axis.plot([x[a], x[b]], [y[a], y[b]], color="#cccccc", linewidth=0.6, zorder=1)
+    for kind, colour, marker, name in ((0, "#0072B2", "o", "instructor"), (1, "#D55E00", "s", "officer")):
+        nodes = (found == kind).nonzero().flatten().tolist()
+        axis.scatter(
+            [x[i] for i in nodes], [y[i] for i in nodes], color=colour, marker=marker, s=60, label=f"goes with the {name}"
+        )
+    for i in split.train.tolist():
+        axis.annotate(
+            "label given", (x[i], y[i]), xytext=(10, 12), textcoords="offset points", fontsize=9, arrowprops={"arrowstyle": "-"}
+        )
+    axis.set(title="Zachary's karate club, from two labels", xlabel="slowest mode of diffusion", ylabel="second slowest")
+    axis.legend()
+    figure.savefig(path, dpi=110)
+
+
 if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--picture", metavar="PATH", help="save a picture there")
+    chosen = options.parse_args()
     torch.set_num_threads(1)  # the graph is small: threads would only wait for each other
     graph, split, trained = classify()
     result = trained.result
@@ -74,3 +109,5 @@ if __name__ == "__main__":
     found = trained.scores.argmax(dim=1)
     wrong = split.test[found[split.test] != graph.labels[split.test]]
     print("wrong:", wrong.tolist() or "none", "of", len(split.test))
+    if chosen.picture:
+        draw(graph, split, found, chosen.picture)

@@ -147,7 +147,7 @@ def test_config_field_that_is_an_option_of_every_run_is_refused():
 
 
 BAD = {
-    "no verb": ([], "{run, report, list}"),
+    "no verb": ([], "{run, report, list, playground}"),
     "verb": (["walk"], "walk"),
     "experiment": (["run", "tay"], "toy, all"),
     "preset": (["run", "toy", "--preset", "huge"], "'smoke', 'standard'"),

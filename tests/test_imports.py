@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"attention", "autocast", "failure", "files", "order", "sparse", "tree"},
+    {"attention", "autocast", "failure", "files", "order", "sparse", "supported", "tree"},
     {"method", "solution", "state", "randomness"},
     {"update", "measure", "ragged", "rows", "iteration"},
     {"jacobian", "fixedpoint", "program"},
@@ -21,7 +21,7 @@ LAYERS = [
     {"module", "forms", "hyper"},
     {"__init__", "datasets", "records"},
     {"experiments", "report"},
-    {"engine"},
+    {"engine", "playground"},
     {"cli"},
 ]
 # What parts may need besides torch and the standard library: the core judges in numpy's numbers; `diagnose` only for its plots, `hyper` for its bar.
@@ -36,6 +36,7 @@ EXTRAS = {
     "experiments": {"numpy", "sklearn"},
     "report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
     "engine": {"numpy"},
+    "playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
     "cli": {"rich", "tyro"},
 }
 ORDER = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

@@ -19,11 +19,27 @@ OnFailure = Literal["raise", "warn", "ignore", "fallback"]
 
 
 class SteadyStateWarning(UserWarning):
-    """A solve ended without what was asked for; the message says what to do."""
+    """A solve ended without what was asked for; the message says what to do.
+
+    >>> import torch, warnings, steadygrad as sg
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", sg.SteadyStateWarning)
+    ...     solution = sg.steady_state(lambda h: 2 * h + 1, torch.zeros(1))
+    >>> "ended DIVERGED" in str(caught[0].message)
+    True
+    """
 
 
 class SteadyStateError(RuntimeError):
-    """A solve ended without what was asked for, or the update cannot be used."""
+    """A solve ended without what was asked for, or the update cannot be used.
+
+    >>> import torch, steadygrad as sg
+    >>> try:
+    ...     solution = sg.steady_state(lambda h: 2 * h + 1, torch.zeros(1), on_failure="raise")
+    ... except sg.SteadyStateError as error:
+    ...     print(str(error).split(":")[0])
+    the search for the steady state by Picard() ended DIVERGED
+    """
 
 
 def check_on_failure(on_failure: str) -> None:
@@ -72,7 +88,12 @@ _lock = threading.Lock()
 
 
 def past_warnings() -> list[PastWarning]:
-    """The warnings of this process, shown or not: one entry a kind and line, with a count and the last text."""
+    """The warnings of this process, shown or not: one entry a kind and line, with a count and the last text.
+
+    >>> import steadygrad as sg
+    >>> all(past.count >= 1 for past in sg.past_warnings())
+    True
+    """
     with _lock:
         return list(_past.values())
 

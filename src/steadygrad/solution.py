@@ -35,7 +35,15 @@ __all__ = [
 
 
 class Status(enum.Enum):
-    """How an iteration ended. Each status carries its advice, shown alike by warnings, errors and reports."""
+    """How an iteration ended. Each status carries its advice, shown alike by warnings, errors and reports.
+
+    >>> import torch, steadygrad as sg
+    >>> solution = sg.steady_state(lambda h: 2 * h + 1, torch.zeros(1), on_failure="ignore")
+    >>> solution.status is sg.Status.DIVERGED
+    True
+    >>> solution.advice.split(".")[0]
+    'The updates grow, so there is no steady state to be found this way and its gradient means nothing'
+    """
 
     CONVERGED = "converged"
     MAX_STEPS = "max_steps"
@@ -130,6 +138,15 @@ class AdjointSolution:
     `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖; `error_estimate` estimates ‖z − z*‖ / ‖z*‖; `remaining` is zᵀ(F(h) − h), by how
     much the loss would still change, to first order, on the way to the steady state. All speak of the J that autograd sees:
     they do not show that F has no detached path.
+
+    >>> import torch, steadygrad as sg
+    >>> w = torch.tensor([0.5], requires_grad=True)
+    >>> solution = sg.steady_state(lambda h: w * h + 1, torch.zeros(1), gradient="dense")  # h* = 1 / (1 − w) = 2
+    >>> solution.value.backward()
+    >>> solution.adjoint.converged, solution.adjoint.solver, solution.adjoint.residual < 1e-6
+    (True, 'Dense()', True)
+    >>> round(w.grad.item(), 3)  # 1 / (1 − w)²
+    4.0
     """
 
     status: Status
@@ -176,6 +193,14 @@ class Solution:
 
     `residuals` lists (step, ‖F(h) − h‖ / ‖F(h)‖). `adjoint` is the certificate of the last backward pass through `value`;
     None before the first, and always None for unrolled gradients, which solve no adjoint equation.
+
+    >>> import torch, steadygrad as sg
+    >>> solution = sg.steady_state(lambda h: 0.5 * h + 1, torch.zeros(2, 3), batch_dims=1)
+    >>> solution.value.shape, solution.converged.tolist(), solution.adjoint
+    (torch.Size([2, 3]), [True, True], None)
+    >>> step, residual = solution.residuals[-1]
+    >>> step == solution.steps, residual < 1e-5
+    (True, True)
     """
 
     value: Any

@@ -49,10 +49,18 @@ class ListOptions:
 
 
 @dataclass(frozen=True)
+class Playground:
+    """Serve three pages to play with on this machine: a memory, the methods, the diagnosis."""
+
+    port: int = 7860
+    """The port, on 127.0.0.1."""
+
+
+@dataclass(frozen=True)
 class Verb:
     """What was asked for. For a run also of which experiments, which preset, and what to change in its trials."""
 
-    options: RunOptions | ReportOptions | ListOptions
+    options: RunOptions | ReportOptions | ListOptions | Playground
     experiments: tuple[str, ...] = ()
     preset: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -70,7 +78,7 @@ def parse(words: Sequence[str], experiments: Mapping[str, Experiment]) -> Verb:
     experiment = Annotated[Union[tuple(choices)], tyro.conf.arg(name="")]  # noqa: UP007
     run = make_dataclass("RunVerb", [("experiment", experiment)], frozen=True)
     run.__doc__ = RunOptions.__doc__
-    verbs = {"run": run, "report": ReportOptions, "list": ListOptions}
+    verbs = {"run": run, "report": ReportOptions, "list": ListOptions, "playground": Playground}
     chosen: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in verbs.items())]  # noqa: UP007
     found: Any = tyro.cli(
         chosen,

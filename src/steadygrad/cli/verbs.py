@@ -53,7 +53,7 @@ def complain(text: str) -> int:
 def command(words: list[str]) -> int:
     from rich.console import Console
 
-    from steadygrad.cli.arguments import ReportOptions, RunOptions, parse
+    from steadygrad.cli.arguments import Playground, ReportOptions, RunOptions, parse
     from steadygrad.experiments import EXPERIMENTS
 
     asked = parse(words, EXPERIMENTS)
@@ -63,8 +63,20 @@ def command(words: list[str]) -> int:
             return run(asked, asked.options, EXPERIMENTS, console)
         case ReportOptions():
             return report(asked.options, console)
+        case Playground(port):
+            return play(port)
         case _:
             return show(EXPERIMENTS, console)
+
+
+def play(port: int) -> int:
+    try:
+        from steadygrad.playground.app import serve
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed; the playground needs it: pip install 'steadygrad[playground]'"
+        raise UsageError(missing) from error
+    serve(port)
+    return FINE
 
 
 def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], console: Console) -> int:

@@ -29,6 +29,12 @@ class Diagnosis:
     """Whether the assumptions of an implicit gradient hold at a state, in numbers and in words. Made by `sg.diagnose`.
 
     What could not be measured is NaN, and `unknown` says why. Of a batch, each number is that of its worst problem.
+
+    >>> import torch, steadygrad as sg
+    >>> rotation = torch.tensor([[0.0, -0.9], [0.9, 0.0]], dtype=torch.float64)
+    >>> diagnosis = sg.diagnose(lambda h: rotation @ h + 1, torch.linalg.solve(torch.eye(2) - rotation, torch.ones(2).double()))
+    >>> round(diagnosis.spectral_radius, 3), diagnosis.trustworthy, diagnosis.to_dict()["problems"]
+    (0.9, True, 1)
     """
 
     size: int

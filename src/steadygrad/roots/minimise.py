@@ -45,6 +45,12 @@ class Minimise(FixedPointSolver):
     `every` of its steps the Hessian equation is solved by MINRES, so that the tolerance has the units of h whatever those of
     the energy, and a flat or unbounded energy does not pass for solved. A saddle or a maximum is left along its direction of
     negative curvature. For one problem, through `sg.minimum`.
+
+    >>> import torch, steadygrad as sg
+    >>> energy = lambda h: (h - 2).square().sum() + (h - 2).pow(4).sum()
+    >>> by_adam = sg.Minimise(max_steps=500, optimiser=lambda parameters: torch.optim.Adam(parameters, lr=0.1))
+    >>> round(sg.minimum(energy, torch.zeros(1), forward=by_adam).value.item(), 4)
+    2.0
     """
 
     max_steps: int = 100

@@ -35,6 +35,11 @@ class Newton(FixedPointSolver):
 
     Stops once ‖d‖ ≤ rtol·‖h‖ + atol: the step has the units of h, whatever those of g. A step that does not shrink the
     residual is halved. Costs one linear solve with J and one or more evaluations of F a step.
+
+    >>> import torch, steadygrad as sg
+    >>> solution = sg.steady_state(lambda h: -2 * h + 3, torch.zeros(1), forward=sg.Newton())  # ρ(J) = 2: no contraction
+    >>> round(solution.value.item(), 4)
+    1.0
     """
 
     max_steps: int = 30

@@ -38,6 +38,12 @@ class NewtonCG(FixedPointSolver):
     A step must lower the energy, or it is halved; where the energy curves down the direction of that is followed, so that
     the search ends at a minimum and not at a saddle or a maximum. Stops once ‖d‖ ≤ rtol·‖h‖ + atol. Through `sg.minimum`.
     Nocedal and Wright 2006, Algorithm 7.1.
+
+    >>> import torch, steadygrad as sg
+    >>> starts = torch.tensor([[0.1], [-3.0]])  # a double well, from two sides, as a batch
+    >>> energy = lambda h: (h.square() - 1).square().sum(1)
+    >>> sg.minimum(energy, starts, batch_dims=1, forward=sg.NewtonCG()).value.round(decimals=3).tolist()
+    [[1.0], [-1.0]]
     """
 
     max_steps: int = 100
