@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,41 +19,15 @@ import steadygrad as sg
 TOPICS = 6
 
 
-class SparseMatrix:
-    """A constant sparse matrix: A @ x, with the transpose kept, since torch transposes anew in every backward pass otherwise."""
-
-    def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, size: int) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            self.pair = tuple(
-                torch.sparse_coo_tensor(torch.stack(places), values, (size, size), check_invariants=True).to_sparse_csr()
-                for places in ((rows, columns), (columns, rows))
-            )
-
-    def __matmul__(self, x: Tensor) -> Tensor:
-        return Product.apply(x, *self.pair)
-
-
-class Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, A: Tensor, transposed: Tensor) -> Tensor:
-        ctx.pair = A, transposed
-        return A @ x
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
-        A, transposed = ctx.pair
-        return Product.apply(cotangents[0], transposed, A), None, None
-
-
-def links(pages: int, each: int = 10) -> SparseMatrix:
+def links(pages: int, each: int = 10) -> sg.SparseMatrix:
     """A web in which few pages get most of the links; each page's links share its rank."""
     popular = (pages * torch.rand(pages * each) ** 3).long()
     source = torch.arange(pages).repeat_interleave(each)
-    return SparseMatrix(popular, source, torch.full((pages * each,), 1 / each, dtype=torch.float64), pages)
+    shares = torch.full((pages * each,), 1 / each, dtype=torch.float64)
+    return sg.SparseMatrix.of_entries(popular, source, shares, (pages, pages))
 
 
-def ranks(P: SparseMatrix, topics: Tensor, damping: Tensor, mixture: Tensor) -> sg.Solution:
+def ranks(P: sg.SparseMatrix, topics: Tensor, damping: Tensor, mixture: Tensor) -> sg.Solution:
     v = topics @ mixture
     forward = sg.Picard(max_steps=400, rtol=1e-8)
     return sg.steady_state(lambda p: damping * (P @ p) + (1 - damping) * v, v.detach(), forward=forward)
