@@ -6,7 +6,7 @@ from typing import Any
 from steadygrad import hyper, penalty
 from steadygrad.api import steady_state
 from steadygrad.diagnose import Diagnosis, diagnose
-from steadygrad.fixedpoint import Anderson, Broyden, Picard
+from steadygrad.fixedpoint import Anderson, Broyden, Picard, Reversible
 from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
@@ -40,6 +40,7 @@ __all__ = [
     "NormalCG",
     "Phantom",
     "Picard",
+    "Reversible",
     "Solution",
     "Status",
     "SteadyStateError",

@@ -57,6 +57,12 @@ class Picard(FixedPointSolver):
         """F was evaluated at the state before; the value lies one step ahead."""
         return state.h if state.before is None else state.before
 
+    def carried(self, state: Moved) -> tuple[Tensor, ...]:
+        return (state.h,)
+
+    def resumed(self, carried: tuple[Tensor, ...]) -> Moved:
+        return Moved(carried[0], None)
+
     def several(self, problem: Any, state: Moved, steps: int) -> Moved:
         return Moved(*problem.advance(state.h, steps, self.damping))
 

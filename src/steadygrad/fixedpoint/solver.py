@@ -50,6 +50,14 @@ class FixedPointSolver(Method, Iteration, ABC):
         """The state before the first step; most solvers have evaluated F there."""
         raise NotImplementedError
 
+    def carried(self, state: Any) -> tuple[Tensor, ...]:
+        """What of a state the next step depends on, the value last; of solvers whose steps can be unrolled."""
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
+    def resumed(self, carried: tuple[Tensor, ...]) -> Any:
+        """A state from which the next step can be taken."""
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
     def solve(
         self,
         problem: Callable[[Tensor], Tensor],
@@ -58,11 +66,13 @@ class FixedPointSolver(Method, Iteration, ABC):
         precision: torch.dtype | None = None,
         divide: bool = False,
         wanted: frozenset[int] = frozenset(),
+        see: Callable[[int, Any], None] | None = None,
     ) -> Ended:
         """Iterate from a start to the stop; gradients are recorded if they are enabled.
 
         `sizes` are the columns of the leaves of the state, `precision` the dtype in which F computes. With `divide` rows
-        that have ended are left out where the problem allows it; `wanted` are steps whose iterates are wanted too.
+        that have ended are left out where the problem allows it; `wanted` are steps whose iterates are wanted too;
+        `see(t, state)` is shown the state before each step.
         """
         rounding = torch.finfo(precision or start.dtype).eps
         goal = Goal(
@@ -73,4 +83,4 @@ class FixedPointSolver(Method, Iteration, ABC):
             trusted=max(TRUSTED, 8 * rounding),
             rounding=rounding,
         )
-        return drive(self, problem, start, goal, divide, wanted)
+        return drive(self, problem, start, goal, divide, wanted, see)

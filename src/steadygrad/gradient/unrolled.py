@@ -5,30 +5,84 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint import Picard
+from steadygrad.fixedpoint import Picard, Reversible
+from steadygrad.gradient.checkpointed import checkpointed
 from steadygrad.gradient.problem import Gradient, Problem, Solved, own_leaves, without_graph
+from steadygrad.gradient.reversing import reversed_steps
+from steadygrad.gradient.schedule import Plan, logarithm, square_root
 from steadygrad.iteration import Ended
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
+
+Memory = Literal["sqrt", "log"]
 
 
 @dataclass(frozen=True, repr=False)
 class BPTT(Gradient):
     """Back-propagation through time: autograd through every step of the forward iteration, which runs once.
 
-    Exact for h_T as it is, steady or not, also with respect to h0. Memory grows with the steps. Werbos 1990.
+    Exact for h_T as it is, steady or not, also with respect to h0. Memory grows with the steps, T. Werbos 1990.
+
+    `checkpoints=n` keeps at most n states (the start is one of them) and the graph of one step, and takes the other steps
+    again: each at most r times, where C(n + r, n) ≥ T (Griewank and Walther 2000); four times for T = 1,000 with n = 10.
+    `memory="sqrt"` keeps √T states and the graphs of √T steps at a time: each step is taken once more. `memory="log"` keeps
+    log₂ T of both, T being `max_steps`. Where the solve stops by itself, the states are thinned out as it goes on. The
+    gradients are equal to rounding; of higher derivatives there are none. F must give the same image when it is called again.
+
+    >>> BPTT(checkpoints=10)
+    BPTT(checkpoints=10)
     """
 
+    checkpoints: int | None = None
+    memory: Memory | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoints is not None:
+            check_count("checkpoints", self.checkpoints, least=1)
+        if self.memory is not None and self.memory not in get_args(Memory):
+            raise ValueError(f'memory must be "sqrt", "log" or None, for the graphs of all steps; got {self.memory!r}.')
+        if self.checkpoints is not None and self.memory is not None:
+            raise ValueError(f"give checkpoints or memory, not both; got {self.checkpoints} and {self.memory!r}.")
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether steps are taken again, instead of keeping the graphs of all."""
+        return self.checkpoints is not None or self.memory is not None
+
+    def plan(self, limit: int, known: bool) -> Plan:
+        """What is kept of a run of at most `limit` steps, or exactly so many where they are known."""
+        total = limit if known else None
+        if self.memory == "sqrt":
+            return square_root(total)
+        if self.memory == "log":
+            return logarithm(limit, total)
+        if self.checkpoints is None:
+            raise ValueError("BPTT() keeps the graphs of all steps; give checkpoints= or memory=.")
+        return Plan(self.checkpoints, 1, total)
+
     def solve(self, problem: Problem) -> Solved:
-        forward = picard_of(problem, self)
-        return _solved(problem, _run(problem, forward, problem.update, problem.start))
+        if isinstance(problem.forward, Reversible) and not self.recomputes:
+            return reversed_steps(problem)
+        if isinstance(problem.forward, Reversible):
+            forward = problem.forward
+        else:
+            forward = picard_of(problem, self)
+        if self.recomputes:
+            return checkpointed(problem, self.plan(forward.max_steps, forward.counts))
+        return _solved(problem, _run(problem, picard_of(problem, self), problem.update, problem.start))
 
     def check_derivatives(self, derivatives: int) -> None:
-        """Autograd has them all."""
+        """Autograd has them all, where the graphs are kept."""
+        if derivatives > 1 and self.recomputes:
+            raise ValueError(
+                f"derivatives={derivatives}: {self!r} has first derivatives only, since it keeps no graph of the steps; use "
+                "BPTT(), or an implicit gradient with a tolerance."
+            )
 
 
 @dataclass(frozen=True, repr=False)
