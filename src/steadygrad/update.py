@@ -111,6 +111,28 @@ class Update:
             self._explain(error)
             raise
 
+    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> Tensor:
+        """`steps` times h ← (1 − d)·F(h) + d·h, with a graph if gradients are enabled: the same numbers as step by step.
+
+        Where the state is one tensor, F is called on it as it is, without the way to the flat form and back between steps.
+        """
+        plain = self._called and self._randomness.idle and self._autocast.is_on
+        if self.layout.template is not None or flat.dtype is not self.layout.dtype or not plain:
+            for _ in range(steps):
+                image = self(flat)
+                flat = torch.lerp(image, flat, damping) if damping else image
+            return flat
+        h, function, args, dtype = flat.view(self.layout.shapes[0]), self.function, self.args, self.layout.dtype
+        for _ in range(steps):
+            version = None if h.is_inference() else h._version
+            image = function(h, *args)
+            if version is not None and h._version != version:
+                raise SteadyStateError(_IN_PLACE)
+            if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is dtype and not image.is_sparse):
+                (image,) = self.layout.check(image)
+            h = torch.lerp(image, h, damping) if damping else image
+        return h.reshape(flat.shape)
+
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
 

@@ -63,6 +63,9 @@ class Picard(FixedPointSolver):
     def resumed(self, carried: tuple[Tensor, ...]) -> Moved:
         return Moved(carried[0], None)
 
+    def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+        return (problem.advance(carried[0], steps, self.damping),)
+
     def several(self, problem: Any, state: Moved, steps: int) -> Moved:
         return Moved(*problem.advance(state.h, steps, self.damping))
 

@@ -58,6 +58,12 @@ class FixedPointSolver(Method, Iteration, ABC):
         """A state from which the next step can be taken."""
         raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
 
+    def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+        """What is carried so many steps later; `problem` is an `Update`."""
+        for _ in range(steps):
+            carried = self.carried(self.step(problem, self.resumed(carried)))
+        return carried
+
     def solve(
         self,
         problem: Callable[[Tensor], Tensor],

@@ -68,9 +68,7 @@ class Checkpoints(Steps):
 
     def _advance(self, at: int, state: Carried, to: int) -> Carried:
         with torch.no_grad():
-            for _ in range(at, to):
-                state = self.take(state)
-        return state
+            return self.forward.advanced(self.update, state, to - at)
 
     def _back_over(self, at: int, state: Carried, end: int) -> None:
         """Back through the steps from `at` to `end`, taken again with a graph."""
@@ -79,11 +77,12 @@ class Checkpoints(Steps):
         cotangents: list[Tensor] = []
         with torch.enable_grad():
             carried: Carried = tuple(leaves)
-            for step in range(at + 1, end + 1):
-                carried = self.take(carried)
-                if step in self._entering:
-                    outputs.append(carried[-1])
-                    cotangents.append(self._entering[step])
+            for step in sorted(step for step in self._entering if at < step <= end):
+                carried = self.forward.advanced(self.update, carried, step - at)
+                at = step
+                outputs.append(carried[-1])
+                cotangents.append(self._entering[step])
+            carried = self.forward.advanced(self.update, carried, end - at)
         if end == self.total:
             self._compare(carried)
         self._z = tuple(self.pull([*carried, *outputs], [*self._z, *cotangents], leaves))

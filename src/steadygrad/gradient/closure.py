@@ -28,8 +28,11 @@ class Closure:
     """
 
     def __init__(self, linearise: Callable[[], tuple[list[Tensor], list[Tensor]]]) -> None:
-        torch.clear_autocast_cache()  # a weight that autocast has cast for both graphs would pass for one that was there before
-        first, second = linearise(), linearise()
+        # A weight that autocast has cast once for both graphs would pass for a tensor that was there before.
+        torch.clear_autocast_cache()
+        first = linearise()
+        torch.clear_autocast_cache()
+        second = linearise()
         self.outputs = [out.clone() for out in first[1]]  # F may return what it closes over
         torch.clear_autocast_cache()
         mine = list(nodes_behind(out.grad_fn for out in self.outputs))
@@ -42,6 +45,8 @@ class Closure:
         for node in mine:
             if node not in others:
                 self._watch(node, others)
+        self.inputs = [GradientEdge(*edge) for edge in self.edges]
+        """The edges as `torch.autograd.grad` takes them."""
         self._nodes = {node for node, _ in self.edges}
         self._versions = [(leaf, leaf._version) for node in self._nodes if (leaf := getattr(node, "variable", None)) is not None]
 
@@ -57,10 +62,6 @@ class Closure:
             places.append(self._index.get(edge))
         if any(place is not None for place in places):
             node.register_hook(partial(_deliver, self.sums, self._delivered, places))
-
-    def inputs(self) -> list[GradientEdge]:
-        """The edges as `torch.autograd.grad` takes them."""
-        return [GradientEdge(*edge) for edge in self.edges]
 
     def check(self) -> None:
         """Refuse to go back over steps whose parameters were changed in place since."""

@@ -49,10 +49,6 @@ class Steps(ABC):
     def release(self) -> None:
         """Forget what the way back needs."""
 
-    def take(self, carried: Carried) -> Carried:
-        """One step, x ↦ S(x)."""
-        return self.forward.carried(self.forward.step(self.update, self.forward.resumed(carried)))
-
     def pull(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
         """Back through a graph of F: the cotangents of the inputs; those of the closure are added to its sums."""
         moved = [(out, v) for out, v in zip(outputs, cotangents, strict=True) if out.requires_grad]
@@ -60,7 +56,7 @@ class Steps(ABC):
             return [torch.zeros_like(leaf) for leaf in inputs]
         images, given = zip(*moved, strict=True)
         self.closure.refuse_strays(images, inputs)
-        found = torch.autograd.grad(images, [*inputs, *self.closure.inputs()], given, allow_unused=True)
+        found = torch.autograd.grad(images, [*inputs, *self.closure.inputs], given, allow_unused=True)
         self.closure.add(found[len(inputs) :])
         return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=False)]
 

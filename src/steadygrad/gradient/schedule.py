@@ -1,103 +1,124 @@
 """Which states to keep of a long run, so that it can be gone back over in little memory: counts, and where to stop.
 
-Reversing l steps with s states (the start is one of them) takes the steps of the run again, some of them often. With every
-step taken at most r times without a graph, and once with one, C(s + r, s) steps can be reversed, and none more: Griewank and
-Walther 2000 (Algorithm 799), whose schedule this is. With ten states, a thousand steps need r = 4.
+Going back over l steps with room for s states takes steps again. If no step is taken more than r times without a graph, and once
+with one, the longest run that can be gone back over is β(s, r), with β(s, 0) the steps whose graphs may be kept at once, and
+β(s, r) = β(s, r−1) + β(s−1, r): what lies before the next state to be kept is gone back over last, with all room and one pass
+less, what lies behind it first, with one place less.
+
+With the graph of one step, β(s, 0) = 1, this is the binomial schedule of Griewank and Walther 2000 (Algorithm 799):
+β(s, r) = C(s + r, s), and l steps take Σ_r max(0, l − β(s, r)) steps without a graph, the run itself included; none takes fewer.
+Here graphs may take the room of states, since the graph of a step keeps at least the state before it: β(s, 0) = s, so
+β(s, 1) = s(s + 1)/2 + 1: with √(2T) states each step is taken once more.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-
-
-def reach(states: int, repeats: int) -> int:
-    """The longest run, C(s + r, s), that s states reverse with no step taken more than r times without a graph.
-
-    >>> reach(10, 4), reach(1, 5)
-    (1001, 6)
-    """
-    return math.comb(states + repeats, states) if repeats >= 0 else 0
-
-
-def repeats(length: int, states: int) -> int:
-    """The smallest r with which `states` states reverse so many steps.
-
-    >>> repeats(1000, 10), repeats(1, 3)
-    (4, 0)
-    """
-    found = 0
-    while reach(states, found) < length:
-        found += 1
-    return found
-
-
-def steps_again(length: int, states: int) -> int:
-    """Steps without a graph that a run of known length takes, the run itself included: r·l − C(s + r, r − 1).
-
-    >>> steps_again(1000, 10), steps_again(6, 1)
-    (3636, 15)
-    """
-    r = repeats(length, states)
-    return r * length - (math.comb(states + r, r - 1) if r else 0)
-
-
-def first_stop(length: int, states: int) -> int:
-    """How many steps to go before the next state is kept, for the fewest steps in all: 0 < m < length, `states` ≥ 2.
-
-    What lies behind is reversed last, with all states; what lies ahead first, with one less. Both take the least if
-    C(s + r − 2, s) ≤ m ≤ C(s + r − 1, s) and C(s + r − 2, s − 1) ≤ l − m ≤ C(s + r − 1, s − 1): the largest such m.
-    """
-    r = repeats(length, states)
-    return max(1, min(reach(states, r - 1), length - reach(states - 1, r - 1)))
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of a run may be kept: at most `states` states, and the graphs of `stretch` steps at a time.
+    """How much of a run may be kept: `states` states, and graphs of steps, at most `graphs` at a time.
 
-    `total` is the number of steps where it is known before they are taken. Without it, and without `states`, both the states
-    and the stretch grow as the square root of the steps taken.
+    Graphs take the room of states, unless they have room of their own (`apart`). `total` is the number of steps where it is
+    known before they are taken. Without `states`, both the states and the graphs grow as the square root of the steps taken.
     """
 
     states: int | None
-    stretch: int = 1
+    graphs: int | None = None
     total: int | None = None
+    apart: bool = False
+
+    def leaf(self, room: int) -> int:
+        """Steps whose graphs may be kept at once in that much room: β(s, 0)."""
+        most = room if self.graphs is None else self.graphs
+        return most if self.apart else min(room, most)
+
+    def reach(self, room: int, repeats: int) -> int:
+        """β(s, r): the longest run that so much room allows with no step taken more than r times without a graph.
+
+        >>> Plan(10, graphs=1).reach(10, 4), Plan(20).reach(20, 1)
+        (1001, 211)
+        """
+        return _rows(self.apart, self.graphs, room, repeats)[room]
+
+    def repeats(self, length: int, room: int) -> int:
+        """The smallest r with β(s, r) ≥ length."""
+        found = 0
+        while self.reach(room, found) < length:
+            found += 1
+        return found
+
+    def steps_again(self, length: int) -> int:
+        """Steps without a graph for a run of known length, the run itself up to the last state that is kept included.
+
+        >>> Plan(10, graphs=1).steps_again(1000), Plan(10).steps_again(1000), Plan(28).steps_again(400)
+        (3636, 3195, 396)
+        """
+        return _again(replace(self, total=None), length, self.states or rooms_for(length))
+
+    def first_stop(self, length: int, room: int) -> int:
+        """How many steps to go before the next state is kept, for the fewest steps in all; `room` ≥ 2, the start's included.
+
+        Both sides take the least if β(s, r−2) ≤ m ≤ β(s, r−1) and β(s−1, r−1) ≤ l − m ≤ β(s−1, r): the largest such m.
+        """
+        r = self.repeats(length, room)
+        return max(1, min(self.reach(room, r - 1), length - self.reach(room - 1, r - 1)))
 
     def stops(self) -> frozenset[int]:
         """The steps before which a state is kept, where the number of steps is known."""
-        if self.total is None:
+        if self.total is None or self.states is None:
             return frozenset()
         found, at = [0], 0
-        while (room := (self.states or 1) - len(found)) > 0 and self.total - at > self.stretch:
-            at += self.stretch * first_stop(math.ceil((self.total - at) / self.stretch), room + 1)
+        while (room := self.states - len(found)) > 0 and self.total - at > self.leaf(room + 1):
+            at += self.first_stop(self.total - at, room + 1)
             found.append(at)
         return frozenset(found)
 
-    def steps_again(self, total: int) -> int:
-        """Steps taken without a graph in all, the run itself included, had its length been known: the least for this memory."""
-        states = self.states or math.ceil(math.sqrt(total))
-        stretch = self.stretch if self.states else math.ceil(total / states)
-        return stretch * steps_again(math.ceil(total / stretch), states)
+
+@lru_cache(maxsize=2**14)
+def _again(plan: Plan, length: int, room: int) -> int:
+    if length <= plan.leaf(room):
+        return 0
+    if room == 1:
+        return sum(range(length - plan.leaf(1), 0, -plan.leaf(1)))
+    stop = plan.first_stop(length, room)
+    return stop + _again(plan, length - stop, room - 1) + _again(plan, stop, room)
+
+
+@lru_cache(maxsize=4096)
+def _rows(apart: bool, graphs: int | None, room: int, repeats: int) -> tuple[int, ...]:
+    """β(0, r), …, β(s, r), with β(0, r) = β(1, 0), so that one state alone goes on by one stretch a repeat."""
+    plan = Plan(None, graphs, None, apart)
+    if repeats <= 0:
+        return (plan.leaf(1), *(plan.leaf(s) for s in range(1, room + 1)))
+    before = _rows(apart, graphs, room, repeats - 1)
+    row = [before[0]]
+    for s in range(1, room + 1):
+        row.append(before[s] + row[-1])
+    return tuple(row)
+
+
+def rooms_for(total: int) -> int:
+    """The fewest states with which each step is taken once more at most: s(s + 1)/2 + 1 ≥ T, so about √(2T).
+
+    >>> rooms_for(400), rooms_for(1)
+    (28, 1)
+    """
+    return max(1, math.ceil((math.sqrt(8 * total - 7) - 1) / 2))
 
 
 def square_root(total: int | None) -> Plan:
-    """√T states and graphs of √T steps: every step is taken once more, and no more than that.
-
-    >>> square_root(400)
-    Plan(states=20, stretch=20, total=400)
-    """
-    if total is None:
-        return Plan(states=None)
-    states = math.ceil(math.sqrt(total))
-    return Plan(states, math.ceil(total / states), total)
+    """√(2T) states, in graphs or by themselves. Where T is not known, about √T states and graphs of √T steps."""
+    return Plan(None, apart=True) if total is None else Plan(rooms_for(total), total=total)
 
 
 def logarithm(limit: int, total: int | None) -> Plan:
-    """log₂ T states and graphs of as many steps, T being the largest number of steps.
+    """log₂ T states, in graphs or by themselves, T being the largest number of steps.
 
     >>> logarithm(1000, None)
-    Plan(states=10, stretch=10, total=None)
+    Plan(states=10, graphs=None, total=None, apart=False)
     """
-    states = max(1, math.ceil(math.log2(limit)))
-    return Plan(states, states, total)
+    return Plan(max(1, math.ceil(math.log2(limit))), total=total)

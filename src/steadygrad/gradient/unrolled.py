@@ -28,11 +28,12 @@ class BPTT(Gradient):
 
     Exact for h_T as it is, steady or not, also with respect to h0. Memory grows with the steps, T. Werbos 1990.
 
-    `checkpoints=n` keeps at most n states (the start is one of them) and the graph of one step, and takes the other steps
-    again: each at most r times, where C(n + r, n) ≥ T (Griewank and Walther 2000); four times for T = 1,000 with n = 10.
-    `memory="sqrt"` keeps √T states and the graphs of √T steps at a time: each step is taken once more. `memory="log"` keeps
-    log₂ T of both, T being `max_steps`. Where the solve stops by itself, the states are thinned out as it goes on. The
-    gradients are equal to rounding; of higher derivatives there are none. F must give the same image when it is called again.
+    `checkpoints=n` keeps at most n states, by themselves or in the graphs of the steps after them (the start is one of them), and
+    takes the other steps again: n/T of the memory, and for n = 10 each of 1,000 steps at most three times more. Of an F whose
+    graph is much larger than its state, `graphs=m` keeps those of at most m steps at a time; with `graphs=1` this is the
+    binomial schedule of Griewank and Walther 2000. `memory="sqrt"` keeps √(2T) states: each step is taken once more;
+    `memory="log"` keeps log₂ T, T being `max_steps`. Where the solve stops by itself, the states are thinned out as it goes
+    on. The gradients are equal to rounding; higher derivatives there are none. F must give the same image when called again.
 
     >>> BPTT(checkpoints=10)
     BPTT(checkpoints=10)
@@ -40,6 +41,7 @@ class BPTT(Gradient):
 
     checkpoints: int | None = None
     memory: Memory | None = None
+    graphs: int | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoints is not None:
@@ -48,6 +50,11 @@ class BPTT(Gradient):
             raise ValueError(f'memory must be "sqrt", "log" or None, for the graphs of all steps; got {self.memory!r}.')
         if self.checkpoints is not None and self.memory is not None:
             raise ValueError(f"give checkpoints or memory, not both; got {self.checkpoints} and {self.memory!r}.")
+
+        if self.graphs is not None:
+            check_count("graphs", self.graphs, least=1)
+            if self.checkpoints is None:
+                raise ValueError(f"graphs={self.graphs} says how many of the checkpoints graphs may take; give checkpoints too.")
 
     @property
     def recomputes(self) -> bool:
@@ -63,7 +70,7 @@ class BPTT(Gradient):
             return logarithm(limit, total)
         if self.checkpoints is None:
             raise ValueError("BPTT() keeps the graphs of all steps; give checkpoints= or memory=.")
-        return Plan(self.checkpoints, 1, total)
+        return Plan(self.checkpoints, self.graphs, total)
 
     def solve(self, problem: Problem) -> Solved:
         if isinstance(problem.forward, Reversible) and not self.recomputes:

@@ -218,6 +218,7 @@ class _Drive:
     def _merged(self, value: Tensor, mask: Mask) -> Tensor:
         """What is kept, with the masked rows of another value; gradients pass."""
         assert self.kept is not None
+        mask = mask.copy()  # the graph keeps it, and the judge goes on writing into his own
         return torch.where(torch.from_numpy(mask).to(value.device).unsqueeze(1), value, self.kept)
 
     def _leave_out(self) -> None:
