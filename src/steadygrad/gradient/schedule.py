@@ -14,8 +14,7 @@ Here graphs may take the room of states, since the graph of a step keeps at leas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,21 @@ class Plan:
     def reach(self, room: int, repeats: int) -> int:
         """β(s, r): the longest run that so much room allows with no step taken more than r times without a graph.
 
+        C(s+r, s) + C(s+r−1, r+1) − C(s−g+r, r+1) where graphs of at most g steps take the room of states, by the recursion.
+
         >>> Plan(10, graphs=1).reach(10, 4), Plan(20).reach(20, 1)
         (1001, 211)
         """
-        return _rows(self.apart, self.graphs, room, repeats)[room]
+        if room < 1:
+            return self.leaf(1)  # one state alone goes on by one stretch a repeat
+        if self.apart:
+            return self.leaf(room) * math.comb(room + repeats, room)
+        cut = 0 if self.graphs is None else max(0, room - self.graphs)
+        return (
+            math.comb(room + repeats, room)
+            + math.comb(room + repeats - 1, repeats + 1)
+            - (math.comb(cut + repeats, repeats + 1) if cut else 0)
+        )
 
     def repeats(self, length: int, room: int) -> int:
         """The smallest r with β(s, r) ≥ length."""
@@ -57,7 +67,23 @@ class Plan:
         >>> Plan(10, graphs=1).steps_again(1000), Plan(10).steps_again(1000), Plan(28).steps_again(400)
         (3636, 3195, 396)
         """
-        return _again(replace(self, total=None), length, self.states or rooms_for(length))
+        taken, ahead = 0, [(length, self.states or rooms_for(length))]
+        while ahead:
+            left, room = ahead.pop()
+            if left <= self.leaf(room):
+                continue
+            if room == 1:
+                taken += sum(range(left - self.leaf(1), 0, -self.leaf(1)))
+                continue
+            stop = self.first_stop(left, room)
+            taken += stop
+            ahead += [(stop, room), (left - stop, room - 1)]
+        return taken
+
+    def at_least_again(self, length: int) -> int:
+        """Σ_r max(0, l − β(s, r)): what `steps_again` is with the graph of one step, and nearly otherwise, at once."""
+        states = self.states or rooms_for(length)
+        return sum(length - self.reach(states, r) for r in range(self.repeats(length, states)))
 
     def first_stop(self, length: int, room: int) -> int:
         """How many steps to go before the next state is kept, for the fewest steps in all; `room` ≥ 2, the start's included.
@@ -76,29 +102,6 @@ class Plan:
             at += self.first_stop(self.total - at, room + 1)
             found.append(at)
         return frozenset(found)
-
-
-@lru_cache(maxsize=2**14)
-def _again(plan: Plan, length: int, room: int) -> int:
-    if length <= plan.leaf(room):
-        return 0
-    if room == 1:
-        return sum(range(length - plan.leaf(1), 0, -plan.leaf(1)))
-    stop = plan.first_stop(length, room)
-    return stop + _again(plan, length - stop, room - 1) + _again(plan, stop, room)
-
-
-@lru_cache(maxsize=4096)
-def _rows(apart: bool, graphs: int | None, room: int, repeats: int) -> tuple[int, ...]:
-    """β(0, r), …, β(s, r), with β(0, r) = β(1, 0), so that one state alone goes on by one stretch a repeat."""
-    plan = Plan(None, graphs, None, apart)
-    if repeats <= 0:
-        return (plan.leaf(1), *(plan.leaf(s) for s in range(1, room + 1)))
-    before = _rows(apart, graphs, room, repeats - 1)
-    row = [before[0]]
-    for s in range(1, room + 1):
-        row.append(before[s] + row[-1])
-    return tuple(row)
 
 
 def rooms_for(total: int) -> int:

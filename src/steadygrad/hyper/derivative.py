@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.diagnose.checks import Derivative, compare_derivative
+from steadygrad.diagnose.scale import Scale
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.optimiser import Descent, Optimiser
 from steadygrad.hyper.problem import Hyper, Inner, Trainer
@@ -24,6 +25,9 @@ COARSE = 0.05
 """A mismatch that says nothing in float32, where one network in a thousand shows a percent by rounding."""
 _seen: WeakKeyDictionary[Any, set[frozenset[str]]] = WeakKeyDictionary()
 """The steps that were looked at, with the names of the hyperparameters."""
+
+RTOL = 1e-5
+"""The tolerance to which a training is taken to be at rest where leaves of its state that rest at zero are told from others."""
 
 
 def broken_at_first(inner: Inner) -> str | None:
@@ -83,7 +87,9 @@ def _compared(inner: Inner, state: State, batch: Any, by_state: bool) -> Derivat
     layout = Layout.of(point)
     update, h = Update(moved, (), layout, probe=False), layout.flatten(point)
     update(h)  # from here on random draws are the same in every call
-    return compare_derivative(update, Jacobian(update, h), h, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    scale = Scale.at(layout, h, RTOL, update, generator)
+    return compare_derivative(update, Jacobian(update, h), h, scale, generator)
 
 
 def _first_move(inner: Inner) -> tuple[State, Any]:
