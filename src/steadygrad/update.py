@@ -111,27 +111,37 @@ class Update:
             self._explain(error)
             raise
 
-    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> Tensor:
-        """`steps` times h ← (1 − d)·F(h) + d·h, with a graph if gradients are enabled: the same numbers as step by step.
+    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
+        """`steps` times h ← (1 − d)·F(h) + d·h: the last states, newest first, three of them if there are so many.
 
-        Where the state is one tensor, F is called on it as it is, without the way to the flat form and back between steps.
+        For a state of one tensor it runs in the shape that F knows, without detours.
         """
-        plain = self._called and self._randomness.idle and self._autocast.is_on
-        if self.layout.template is not None or flat.dtype is not self.layout.dtype or not plain:
-            for _ in range(steps):
-                image = self(flat)
-                flat = torch.lerp(image, flat, damping) if damping else image
-            return flat
-        h, function, args, dtype = flat.view(self.layout.shapes[0]), self.function, self.args, self.layout.dtype
+        layout = self.layout
+        plain = layout.template is None and flat.dtype is layout.dtype and not flat.is_inference()
+        h, shape = (flat.view(layout.shapes[0]), layout.shapes[0]) if plain else (flat, flat.shape)
+        newest = [h]
         for _ in range(steps):
-            version = None if h.is_inference() else h._version
-            image = function(h, *args)
-            if version is not None and h._version != version:
-                raise SteadyStateError(_IN_PLACE)
-            if not (isinstance(image, Tensor) and image.shape == h.shape and image.dtype is dtype and not image.is_sparse):
-                (image,) = self.layout.check(image)
+            if plain and self._called and self._randomness.idle and self._autocast.is_on:
+                image = self._native(h, shape)
+            else:
+                image = self(h.reshape(flat.shape)).view(shape)
             h = torch.lerp(image, h, damping) if damping else image
-        return h.reshape(flat.shape)
+            newest = [h, *newest[:2]]
+        return [state.reshape(flat.shape) for state in newest]
+
+    def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
+        """F(h) in the shape that F knows, with the checks that every call needs."""
+        version = h._version
+        try:
+            image = self.function(h, *self.args)
+        except Exception as error:
+            self._explain(error)
+            raise
+        if h._version != version:
+            raise SteadyStateError(_IN_PLACE)
+        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
+            (image,) = self.layout.check(image)
+        return image
 
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +42,7 @@ class Reversible(FixedPointSolver):
     Reversible(max_steps=8, rtol=0, damping=0.8)
     """
 
+    calls: ClassVar[int] = 2
     damping: float = 0.5
     every: int | Literal["auto"] | None = "auto"
 
@@ -89,7 +90,12 @@ class Reversible(FixedPointSolver):
     def point(self, state: Coupled) -> Tensor:
         return state.y
 
-    def carried(self, state: Coupled) -> tuple[Tensor, ...]:
+    def carried(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """A step evaluates F at z, and the last one did so at its y."""
+        z, y = inputs
+        return y, z
+
+    def reached(self, state: Coupled) -> tuple[Tensor, ...]:
         return state.y, state.z
 
     def resumed(self, carried: tuple[Tensor, ...]) -> Coupled:

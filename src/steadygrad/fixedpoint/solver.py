@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,18 +50,28 @@ class FixedPointSolver(Method, Iteration, ABC):
         """The state before the first step; most solvers have evaluated F there."""
         raise NotImplementedError
 
-    def carried(self, state: Any) -> tuple[Tensor, ...]:
-        """What of a state the next step depends on, the value last; of solvers whose steps can be unrolled."""
+    calls: ClassVar[int] = 1
+    """Evaluations of F a step."""
+
+    def carried(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What a step depends on, the value last, given what F was evaluated at last, the newest first.
+
+        Of solvers whose steps can be unrolled; before their first step `inputs` is the start, twice.
+        """
         raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
 
     def resumed(self, carried: tuple[Tensor, ...]) -> Any:
         """A state from which the next step can be taken."""
         raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
 
+    def reached(self, state: Any) -> tuple[Tensor, ...]:
+        """What the step after a state would depend on, the value last."""
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
     def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
         """What is carried so many steps later; `problem` is an `Update`."""
         for _ in range(steps):
-            carried = self.carried(self.step(problem, self.resumed(carried)))
+            carried = self.reached(self.step(problem, self.resumed(carried)))
         return carried
 
     def solve(
@@ -72,13 +82,11 @@ class FixedPointSolver(Method, Iteration, ABC):
         precision: torch.dtype | None = None,
         divide: bool = False,
         wanted: frozenset[int] = frozenset(),
-        see: Callable[[int, Any], None] | None = None,
     ) -> Ended:
         """Iterate from a start to the stop; gradients are recorded if they are enabled.
 
         `sizes` are the columns of the leaves of the state, `precision` the dtype in which F computes. With `divide` rows
-        that have ended are left out where the problem allows it; `wanted` are steps whose iterates are wanted too;
-        `see(t, state)` is shown the state before each step.
+        that have ended are left out where the problem allows it; `wanted` are steps whose iterates are wanted too.
         """
         rounding = torch.finfo(precision or start.dtype).eps
         goal = Goal(
@@ -89,4 +97,4 @@ class FixedPointSolver(Method, Iteration, ABC):
             trusted=max(TRUSTED, 8 * rounding),
             rounding=rounding,
         )
-        return drive(self, problem, start, goal, divide, wanted, see)
+        return drive(self, problem, start, goal, divide, wanted)

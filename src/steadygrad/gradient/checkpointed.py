@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.exact import Carried, Steps, attached, closure_at, constant, output_steps
+from steadygrad.gradient.exact import Carried, Steps, Watched, attached, closure_at, constant, output_steps
 from steadygrad.gradient.problem import Problem, Solved, without_graph
 from steadygrad.gradient.schedule import Plan
 from steadygrad.gradient.trail import Trail
@@ -20,22 +20,18 @@ def checkpointed(problem: Problem, plan: Plan) -> Solved:
     if not torch.is_grad_enabled():
         return constant(problem, without_graph(problem))
     forward, update, trail = problem.forward, problem.update, Trail(plan)
-    last: list[Tensor] = []
 
-    def see(step: int, state: object) -> None:
+    def keep(step: int, carried: Carried) -> None:
         if trail.wants(step):
-            trail.keep(step, tuple(part.detach() for part in forward.carried(state)))
-        last[:] = [forward.value(state)]
+            trail.keep(step, carried)
 
-    with torch.no_grad():
-        sizes, precision = update.layout.sizes, update.precision
-        ended = forward.solve(update, problem.start.detach(), sizes, precision, wanted=problem.iterates, see=see)
-        if not (problem.start.requires_grad or update.look_again(last[0])):
-            return constant(problem, ended)
-    end = mark(forward.carried(ended.trail[-1]))
-    steps = Checkpoints(
-        update, forward, problem.on_failure, ended.steps, output_steps(ended), closure_at(update, last[0]), trail, end
-    )
+    watched = Watched(problem, keep)
+    ended = watched.solve(problem.iterates)
+    if not (problem.start.requires_grad or update.look_again(watched.last)):
+        return constant(problem, ended)
+    end = mark(forward.reached(ended.trail[-1]))
+    closure, outputs = closure_at(update, watched.last), output_steps(ended)
+    steps = Checkpoints(update, forward, problem.on_failure, ended.steps, outputs, closure, trail, end)
     return attached(problem, ended, steps)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,9 +131,39 @@ SECOND = (
 )
 
 
+class Watched:
+    """F as the forward solver calls it; `keep(t, x)` is shown what each step depends on, before it is taken."""
+
+    def __init__(self, problem: Problem, keep: Callable[[int, Carried], None]) -> None:
+        self._update, self._forward, self._keep = problem.update, problem.forward, keep
+        start = problem.start.detach()
+        self._inputs: Carried = (start, start)
+        self._calls = 0
+
+    def __call__(self, flat: Tensor) -> Tensor:
+        self._inputs = (flat, self._inputs[0])
+        step, within = divmod(self._calls, self._forward.calls)
+        self._calls += 1
+        if within == 0:
+            self._keep(step, self._forward.carried(self._inputs))
+        return self._update(flat)
+
+    @property
+    def last(self) -> Tensor:
+        """Where F was evaluated last."""
+        return self._inputs[0]
+
+    def solve(self, iterates: frozenset[int]) -> Ended:
+        """The search for the steady state, without a graph."""
+        layout, precision = self._update.layout, self._update.precision
+        with torch.no_grad():
+            return self._forward.solve(self, self._inputs[0], layout.sizes, precision, wanted=iterates)
+
+
 def output_steps(ended: Ended) -> list[Any]:
     """For each output, the value first, the step at which each problem's was taken."""
-    return [ended.ends, *(numpy.minimum(step, ended.ends) for step in ended.iterates)]
+    ends = numpy.full(ended.value.shape[0], ended.steps) if ended.ends is None else ended.ends
+    return [ends, *(numpy.minimum(step, ends) for step in ended.iterates)]
 
 
 def closure_at(update: Update, value: Tensor) -> Closure:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.reversible import Reversible
-from steadygrad.gradient.exact import Carried, Steps, attached, closure_at, constant, output_steps
+from steadygrad.gradient.exact import Carried, Steps, Watched, attached, closure_at, constant, output_steps
 from steadygrad.gradient.problem import Problem, Solved, without_graph
 from steadygrad.iteration.norms import leaf_norms
 from steadygrad.solution import magnitude, report_failure
@@ -25,22 +25,18 @@ def reversed_steps(problem: Problem) -> Solved:
     assert isinstance(forward, Reversible)
     distance = forward.distance(update.precision)
     kept: dict[int, Carried] = {}
-    last: list[Tensor] = []
 
-    def see(step: int, state: object) -> None:
+    def keep(step: int, carried: Carried) -> None:
         if step == 0 or (distance is not None and step % distance == 0):
-            kept[step] = forward.carried(state)
-        last[:] = [forward.value(state)]
+            kept[step] = carried
 
-    with torch.no_grad():
-        sizes, precision = update.layout.sizes, update.precision
-        ended = forward.solve(update, problem.start.detach(), sizes, precision, wanted=problem.iterates, see=see)
-        if not (problem.start.requires_grad or update.look_again(last[0])):
-            return constant(problem, ended)
-    end = forward.carried(ended.trail[-1])
-    outputs = output_steps(ended)
-    steps = Undone(update, forward, problem.on_failure, ended.steps, outputs, closure_at(update, last[0]), kept, end)
-    return attached(problem, ended, steps)
+    watched = Watched(problem, keep)
+    ended = watched.solve(problem.iterates)
+    if not (problem.start.requires_grad or update.look_again(watched.last)):
+        return constant(problem, ended)
+    end = forward.reached(ended.trail[-1])
+    closure, outputs = closure_at(update, watched.last), output_steps(ended)
+    return attached(problem, ended, Undone(update, forward, problem.on_failure, ended.steps, outputs, closure, kept, end))
 
 
 @dataclass
@@ -64,7 +60,8 @@ class Undone(Steps):
             y, a, c = (y - (1 - d) * image) / d, d * a, c + pulled
             true = self.kept.get(step - 1)
             if true is not None:
-                worst = max(worst, self._apart((y, z), true))
+                apart = self._apart((y, z), true)
+                worst = worst if apart <= worst else apart  # nan is the worst
                 y, z = true
         self._report(worst)
         return a, c
@@ -87,7 +84,7 @@ class Undone(Steps):
         return float((apart / (size + torch.finfo(self.end[0].dtype).tiny)).max())
 
     def _report(self, worst: float) -> None:
-        if worst <= TRUSTED:
+        if worst <= TRUSTED:  # not so for nan
             return
         forward = self.forward
         assert isinstance(forward, Reversible)

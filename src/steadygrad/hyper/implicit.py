@@ -14,7 +14,6 @@ from steadygrad.diagnose.checks import Dependence, dependence_on
 from steadygrad.diagnose.scale import Scale
 from steadygrad.gradient import Implicit
 from steadygrad.hyper.attention import attention_for_a_graph
-from steadygrad.hyper.derivative import RTOL
 from steadygrad.hyper.estimate import Estimate, Gradients
 from steadygrad.hyper.objective import Slope, pull, slope, total
 from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
@@ -125,9 +124,8 @@ class Linearised:
         with torch.random.fork_rng(devices=devices):
             update, h = self._of_parameters() if isinstance(self.inner.step, Trainer) else (self.update, self.h)
             # How far training is from its end would cost a solve of its own; unknown (1.0) means a fixed threshold.
-            generator = torch.Generator().manual_seed(0)
-            scale = Scale.at(update.layout, h, RTOL, update, generator)
-            return dependence_on(update, h, self.hyper, scale, generator, distance=1.0)
+            scale = Scale(update.layout, 0.0)
+            return dependence_on(update, h, self.hyper, scale, torch.Generator().manual_seed(0), distance=1.0)
 
     def _of_parameters(self) -> tuple[Update, Tensor]:
         """The step as a map of the parameters alone; Adam's squares, moved by themselves, would be no state of Adam's."""

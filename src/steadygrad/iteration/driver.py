@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +27,6 @@ SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
 """An iterate that is this share of its steps, laid end to end, away from where it was, travels; one in a cycle is not."""
-
-
-See = Callable[[int, Any], None]
 
 
 @dataclass
@@ -58,8 +54,8 @@ class Ended:
     """The last states, of the rows that were present."""
     rows: Rows
     """The rows that were present to the end."""
-    ends: Any
-    """The step at which each problem ended, whole numbers."""
+    ends: Any = None
+    """The step at which each problem ended, whole numbers; None for all at the last."""
 
     @property
     def divided(self) -> bool:
@@ -74,16 +70,12 @@ def drive(
     goal: Goal,
     divide: bool = False,
     wanted: frozenset[int] = frozenset(),
-    see: See | None = None,
 ) -> Ended:
     """Run a solver from a start until every problem has ended; gradients are recorded if they are enabled.
 
     With `divide` rows that have ended are left out, if `problem.part(rows, value)` gives the problem of the others.
-    `see(t, state)` is shown the state before each step.
     """
-    run = _Drive(solver, problem, start, goal, divide, wanted)
-    run.see = see
-    return run.run()
+    return _Drive(solver, problem, start, goal, divide, wanted).run()
 
 
 class _Drive:
@@ -109,7 +101,6 @@ class _Drive:
         """Whether the steps to the next look are taken at once."""
         self.anchor: tuple[int, Tensor] | None = None
         self.iterates: dict[int, Tensor] = {}
-        self.see: See | None = None
 
     def run(self) -> Ended:
         due = 0 if self.solver.progress(self.state) is not None else 1
@@ -139,8 +130,6 @@ class _Drive:
         """Take steps until the next look."""
         solver, problem, state = self.solver, self.problem, self.state
         while self.step < due:
-            if self.see is not None:
-                self.see(self.step, state)
             if self.leaping:
                 state = solver.several(problem, state, due - self.step)
                 self.step = due
