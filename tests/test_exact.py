@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 import steadygrad as sg
 from problems import FAMILIES, Affine, tanh_problem
+from steadygrad.gradient.instead import evaluations
 from steadygrad.gradient.schedule import Plan, logarithm, rooms_for, square_root
 from steadygrad.gradient.trail import Trail
 from steadygrad.measure import peak_memory
@@ -162,10 +163,10 @@ def nested():
     A, B = A.requires_grad_(), B.requires_grad_()
     h0 = {"a": torch.randn(2, 3, dtype=DOUBLE, requires_grad=True), "b": (torch.randn(2, 4, dtype=DOUBLE),)}
 
-    def F(h):
+    def update(h):
         return {"a": torch.tanh(h["b"][0] @ A.T + 1), "b": (torch.tanh(h["a"] @ B - 0.5),)}
 
-    return F, h0, (), [A, B, h0["a"]], 0
+    return update, h0, (), [A, B, h0["a"]], 0
 
 
 def lstm_cell():
@@ -452,3 +453,23 @@ def test_a_branch_that_only_some_steps_take_is_refused():
     )
     with pytest.raises(sg.SteadyStateError, match="did not reach in the last step"):
         solution.value.backward()
+
+
+def test_advice_names_the_exact_way_and_its_cost():
+    W = torch.tensor(0.999, requires_grad=True)
+    options = {"forward": sg.Picard(max_steps=200)}
+    exact = r'these 200 steps.*BPTT\(memory="sqrt"\) keeps 20 states and evaluates F 400 times.*keeps 8 and evaluates it'
+    with pytest.warns(sg.SteadyStateWarning, match=exact):
+        sg.steady_state(lambda h: W * h + 1, torch.zeros(3), **options)
+    for gradient in (sg.BPTT(), sg.BPTT(checkpoints=3)):
+        with pytest.warns(sg.SteadyStateWarning) as caught:
+            sg.steady_state(lambda h: W * h + 1, torch.zeros(3), gradient=gradient, **options)
+        assert "evaluates F" not in str(caught[0].message)
+
+
+def test_the_costs_that_advice_names_are_the_true_ones():
+    for memory in ("sqrt", "log"):
+        F = Counting()
+        forward, method = sg.Picard(max_steps=150, rtol=0), sg.BPTT(memory=memory)
+        sg.steady_state(F, torch.zeros(2, 8, dtype=DOUBLE), forward=forward, gradient=method).value.sum().backward()
+        assert F.calls == evaluations(method.plan(150, known=True), 150) + 2

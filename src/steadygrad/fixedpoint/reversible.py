@@ -30,7 +30,7 @@ KEPT_DIGITS = {torch.float32: 1e-4, torch.float64: 1e-9}
 class Reversible(FixedPointSolver):
     """y ← d·y + (1 − d)·F(z), then z ← d·z + (1 − d)·F(y), from y = z = h0, d being `damping`. Two evaluations of F a step.
 
-    Its steady state is that of F, y = z = h*. Each step can be undone, z ← (z − (1 − d)·F(y)) / d, then y ← (y − (1 − d)·F(z)) / d,
+    Its steady state is that of F, y = z = h*. Each step can be undone, z ← (z − (1−d)·F(y)) / d, then y ← (y − (1−d)·F(z)) / d,
     so that `gradient=BPTT()` is exact in the memory of one step: it undoes the steps instead of keeping them. Undoing divides
     rounding errors by d and adds F's own share, a factor of about λ a step (`growth`), and a map that contracts has forgotten
     its start: with d = 0.5, float32 has lost it after some ten steps. So a state is kept every few steps, `every="auto"` of

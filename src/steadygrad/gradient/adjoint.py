@@ -12,6 +12,7 @@ from torch import Tensor
 from steadygrad.autocast import without_autocast
 from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import TRUSTED
+from steadygrad.gradient.instead import exact_instead
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear.series import instead_of_what_failed
@@ -78,6 +79,8 @@ class Adjoint:
     """Whether F is known to depend on h: then a J that autograd does not see is an error."""
     steady: Numbers | None = field(default=None, init=False)
     """The sizes (problems, leaves) that a state said to be steady is relative to; None where nobody said so."""
+    forward_steps: int = field(default=1, init=False)
+    """The steps of the search for the state."""
     outer: float | None = field(default=None, init=False)
     """The size of the cotangent that the outermost attachment has just solved for."""
 
@@ -162,7 +165,8 @@ class Adjoint:
                 self.on_failure,
             )
         elif unsteady:
-            report_failure(_UNSTEADY.format(magnitude(abs(adjoint.remaining))), self.on_failure)
+            exact = exact_instead(max(1, self.forward_steps))
+            report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
 
 
 LAST_DIGITS = 1e-15

@@ -56,7 +56,8 @@ class Steps(ABC):
             return [torch.zeros_like(leaf) for leaf in inputs]
         images, given = zip(*moved, strict=True)
         self.closure.refuse_strays(images, inputs)
-        found = torch.autograd.grad(images, [*inputs, *self.closure.inputs], given, allow_unused=True)
+        wanted: list[Any] = [*inputs, *self.closure.inputs]
+        found = torch.autograd.grad(images, wanted, given, allow_unused=True)
         self.closure.add(found[len(inputs) :])
         return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=False)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -19,6 +20,11 @@ TRUSTED = 1e-2
 
 def reversed_steps(problem: Problem) -> Solved:
     """The steady state by a reversible iteration, with the gradient of its steps."""
+    if problem.derivatives > 1:
+        raise ValueError(
+            f"derivatives={problem.derivatives}: steps that are undone have first derivatives only; use forward=Picard(...) with "
+            "BPTT(), or an implicit gradient with a tolerance."
+        )
     if not torch.is_grad_enabled():
         return constant(problem, without_graph(problem))
     forward, update = problem.forward, problem.update
@@ -79,8 +85,9 @@ class Undone(Steps):
     def _apart(self, found: Carried, true: Carried) -> float:
         """The distance of a reconstructed state from the true one, relative to the size of the states, in the worst problem."""
         sizes = [sum(self.update.layout.sizes)]
-        apart = sum(leaf_norms([a - b], sizes)[0] for a, b in zip(found, true, strict=True))
-        size = sum(leaf_norms([part], sizes)[0] for part in (*true, *self.end)) / 2
+        differences = [a - b for a, b in zip(found, true, strict=True)]
+        apart = numpy.sum(leaf_norms(differences, sizes), axis=0)
+        size = numpy.sum(leaf_norms([*true, *self.end], sizes), axis=0) / 2
         return float((apart / (size + torch.finfo(self.end[0].dtype).tiny)).max())
 
     def _report(self, worst: float) -> None:
@@ -92,7 +99,7 @@ class Undone(Steps):
 
 
 _LOST = (
-    "undoing the steps of the solve did not lead back to its start: what was reconstructed is {} of its size off, so the gradient "
-    'is wrong. Rounding errors grow with every step undone (every={!r}, damping={}). Use Reversible(every="auto") or a smaller '
-    'every=, more damping, or float64; or Picard(...) with BPTT(memory="sqrt"), which undoes nothing.'
+    "undoing the steps of the solve did not lead back to its start: what was reconstructed is {} of its size off, so the "
+    'gradient is wrong. Rounding errors grow with every step undone (every={!r}, damping={}). Use Reversible(every="auto") or a '
+    'smaller every=, more damping, or float64; or Picard(...) with BPTT(memory="sqrt"), which undoes nothing.'
 )

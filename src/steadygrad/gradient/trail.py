@@ -8,7 +8,6 @@ from typing import Any
 
 from steadygrad.gradient.schedule import Plan
 
-
 SPARE = 2
 """Places that stay free while states are thinned out: without any the last stretch, which is gone back over first, would have to
 do without. Counted for 2 to 30 states and 12 to 2,000 steps: at most 1.30 times the evaluations of F that a known length

@@ -73,11 +73,10 @@ class BPTT(Gradient):
         return Plan(self.checkpoints, self.graphs, total)
 
     def solve(self, problem: Problem) -> Solved:
-        if isinstance(problem.forward, Reversible) and not self.recomputes:
+        forward = problem.forward
+        if isinstance(forward, Reversible) and not self.recomputes:
             return reversed_steps(problem)
-        if isinstance(problem.forward, Reversible):
-            forward = problem.forward
-        else:
+        if not isinstance(forward, Reversible):
             forward = picard_of(problem, self)
         if self.recomputes:
             return checkpointed(problem, self.plan(forward.max_steps, forward.counts))
