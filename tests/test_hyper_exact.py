@@ -1,6 +1,10 @@
 """Exact hypergradients of a whole training in the memory of a few of its states."""
 
 import random
+import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy
 import pytest
@@ -225,3 +229,47 @@ class TestPlaces:
         for batch in expected:
             for a, b in zip(batch, next(again), strict=True):
                 assert torch.equal(a, b)
+
+
+KILLED = """
+    import os, signal, sys, torch
+    import steadygrad as sg
+    from steadygrad import hyper
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Dropout(0.3), nn.Linear(4, 1))
+    path, last = sys.argv[1], int(sys.argv[2])
+    calls = 0
+
+    def loss(model, batch, hyper):
+        global calls
+        calls += 1
+        if calls == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    found = hyper.tune(
+        hyper.Adam(net, loss), {"decay": hyper.Log(0.1)}, lambda model, hyper: (model(x) - y).square().mean(),
+        batches=[(x, y)], steps=12, meta_steps=3, method=sg.BPTT(checkpoints=3), seed=1, progress=False, checkpoint=path,
+    )
+    print(repr([step.loss for step in found.history]), repr(found.hyper["decay"].item()))
+"""
+
+
+def test_killed_in_the_middle_of_a_way_back_a_tuning_goes_on(tmp_path):
+    def run(name, last):
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / name), str(last)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    whole = run("whole", 0)
+    assert whole.returncode == 0, whole.stderr
+    plan = sg.BPTT(checkpoints=3).plan(12, known=True)
+    a_meta_step = 24 + plan.steps_again(12) - max(plan.stops())
+    killed = run("killed", a_meta_step + 40)  # past the second training, which takes 12, and the checks of the first step
+    assert killed.returncode == -signal.SIGKILL
+    again = run("killed", 0)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == whole.stdout
