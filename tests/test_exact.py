@@ -1,7 +1,9 @@
 """Exact gradients of the steps that were taken: equal to plain BPTT's, with no more states kept than promised."""
 
 import math
+import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -473,3 +475,12 @@ def test_the_costs_that_advice_names_are_the_true_ones():
         forward, method = sg.Picard(max_steps=150, rtol=0), sg.BPTT(memory=memory)
         sg.steady_state(F, torch.zeros(2, 8, dtype=DOUBLE), forward=forward, gradient=method).value.sum().backward()
         assert F.calls == evaluations(method.plan(150, known=True), 150) + 2
+
+
+def test_the_code_of_the_docs_runs():
+    page = Path(__file__).parents[1] / "docs" / "exact.md"
+    here = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(block, here)
+    assert here["W"].grad.any()
+    assert here["found"].gradients["decay"].isfinite()
