@@ -57,7 +57,7 @@ class Steps(ABC):
         images, given = zip(*moved, strict=True)
         self.closure.refuse_strays(images, inputs)
         wanted: list[Any] = [*inputs, *self.closure.inputs]
-        found = torch.autograd.grad(images, wanted, given, allow_unused=True)
+        found: list[Any] = list(torch.autograd.grad(images, wanted, given, allow_unused=True))
         self.closure.add(found[len(inputs) :])
         return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=False)]
 

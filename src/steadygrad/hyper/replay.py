@@ -121,9 +121,8 @@ class Replay:
             self._z = [torch.zeros_like(leaf) for leaf in leaves]
             return
         outputs, given = zip(*images, strict=True)
-        found: tuple[Tensor | None, ...] = torch.autograd.grad(
-            outputs, [*leaves, *self._hyper.values()], given, allow_unused=True
-        )
+        inputs = [*leaves, *self._hyper.values()]
+        found: list[Any] = list(torch.autograd.grad(outputs, inputs, given, allow_unused=True))
         self._z = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=False)]
         self._sums = [total(a, b) for a, b in zip(self._sums, found[len(leaves) :], strict=True)]
 
