@@ -218,18 +218,20 @@ class TestBeyondMemory:
         with pytest.raises(sg.SteadyStateError, match="not exact"):
             self.run(20, on_failure="raise")
 
-    def test_as_many_steps_as_fit(self):
+    @pytest.mark.parametrize("part", [0.05, 0.3])
+    def test_what_has_not_is_taken_again_where_some_of_its_states_fit(self, part):
         """Mini-batches never come to rest."""
 
         def in_turn(x, y):
             return lambda t: (x.roll(t, 0), y.roll(t, 0))
 
         size = self.graph_of_a_step()
-        with pytest.warns(sg.SteadyStateWarning, match=r"rests on the last 60 of 200 steps and is not exact"):
-            found = self.run(200, memory=60.5 * size, batches=in_turn)
-        assert found.method == "TBPTT(steps=60)"
-        expected = self.exact(200, method=sg.TBPTT(steps=60), batches=in_turn)
+        found = self.run(200, memory=part * 200 * size, batches=in_turn, on_failure="raise")
+        assert found.method.startswith("BPTT(checkpoints=")
+        assert found.reason.startswith("exact, taking steps again: training has not come to rest")
+        expected = self.exact(200, batches=in_turn)
         torch.testing.assert_close(found.gradients, expected.gradients, rtol=1e-12, atol=0)
+        assert found.loss == expected.loss
 
     def graph_of_a_step(self):
         least, most = 1.0, 1e6

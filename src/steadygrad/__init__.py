@@ -11,7 +11,7 @@ except (ImportError, AttributeError) as error:
     raise supported.untested(error) from error
 from steadygrad.diagnose import Diagnosis, diagnose
 from steadygrad.failure import past_warnings
-from steadygrad.fixedpoint import Anderson, Broyden, Picard
+from steadygrad.fixedpoint import Anderson, Broyden, Picard, Reversible
 from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
@@ -49,6 +49,7 @@ __all__ = [
     "NormalCG",
     "Phantom",
     "Picard",
+    "Reversible",
     "Solution",
     "SparseMatrix",
     "Status",

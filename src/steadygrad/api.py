@@ -12,6 +12,7 @@ from torch import Tensor
 from steadygrad.autocast import without_autocast
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
+from steadygrad.gradient.instead import exact_instead
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
 from steadygrad.ragged import RaggedLayout
@@ -190,6 +191,14 @@ def _report(solution: Solution, problem: Problem) -> None:
         report_failure(
             f"{solution.problems.failed}the search for the steady state by {problem.forward!r} ended {solution.status.name}: "
             f"relative residual {magnitude(solution.residuals[-1][1])}, estimated distance from the steady state "
-            f"{magnitude(solution.error_estimate)}. {solution.advice}",
+            f"{magnitude(solution.error_estimate)}. {solution.advice}{_exact_instead(solution, problem)}",
             problem.on_failure,
         )
+
+
+def _exact_instead(solution: Solution, problem: Problem) -> str:
+    """Where a state is not steady and gets an implicit gradient: the exact gradient of its steps, and what it would cost."""
+    unsteady = solution.status in (Status.MAX_STEPS, Status.STAGNATED) and solution.record.forward_steps > 0
+    if not unsteady or not problem.update.requires_grad or not isinstance(problem.forward, Picard):
+        return ""
+    return f" {exact_instead(solution.steps)}"

@@ -185,6 +185,8 @@ class AdjointRecord:
     last: AdjointSolution | None = None
     z: Tensor | None = None
     """The last adjoint, for a warm start."""
+    forward_steps: int = 0
+    """The steps of the search for a state with an implicit gradient, for advice; 0 for gradients of the steps themselves."""
 
 
 @dataclass

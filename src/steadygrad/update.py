@@ -252,7 +252,7 @@ def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
     known = {id(leaf) for leaf in besides}
     if any(output.is_leaf and output.requires_grad and id(output) not in known for output in outputs):
         return True
-    for node in _nodes_behind([output.grad_fn for output in outputs]):
+    for node in nodes_behind([output.grad_fn for output in outputs]):
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in known:
             return True
@@ -261,7 +261,7 @@ def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
     return False
 
 
-def _nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
+def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
     """The nodes of a graph, from its outputs on, each once."""
     seen: set[Any] = set()
     ahead = [node for node in start if node is not None]
@@ -274,7 +274,7 @@ def _nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
 
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
-    return any(id(getattr(node, "variable", None)) in leaves for node in _nodes_behind([start]))
+    return any(id(getattr(node, "variable", None)) in leaves for node in nodes_behind([start]))
 
 
 def _refuse_forward_mode(outputs: list[Tensor]) -> None:

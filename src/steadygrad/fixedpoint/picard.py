@@ -58,6 +58,18 @@ class Picard(FixedPointSolver):
         """F was evaluated at the state before; the value lies one step ahead."""
         return state.h if state.before is None else state.before
 
+    def carried(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return inputs[:1]
+
+    def reached(self, state: Moved) -> tuple[Tensor, ...]:
+        return (state.h,)
+
+    def resumed(self, carried: tuple[Tensor, ...]) -> Moved:
+        return Moved(carried[0], None)
+
+    def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+        return (problem.advance(carried[0], steps, self.damping)[0],)
+
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)
         return [Moved(h, before) for before, h in pairwise(reversed(newest))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -63,6 +63,30 @@ class FixedPointSolver(Method, Iteration, ABC):
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Any:
         """The state before the first step; most solvers have evaluated F there."""
         raise NotImplementedError
+
+    calls: ClassVar[int] = 1
+    """Evaluations of F a step."""
+
+    def carried(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What a step depends on, the value last, given what F was evaluated at last, the newest first.
+
+        Of solvers whose steps can be unrolled; before their first step `inputs` is the start, twice.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
+    def resumed(self, carried: tuple[Tensor, ...]) -> Any:
+        """A state from which the next step can be taken."""
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
+    def reached(self, state: Any) -> tuple[Tensor, ...]:
+        """What the step after a state would depend on, the value last."""
+        raise NotImplementedError(f"{type(self).__name__} is not unrolled.")
+
+    def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+        """What is carried so many steps later; `problem` is an `Update`."""
+        for _ in range(steps):
+            carried = self.reached(self.step(problem, self.resumed(carried)))
+        return carried
 
     def solve(
         self,

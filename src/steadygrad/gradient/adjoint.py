@@ -13,6 +13,7 @@ from torch import Tensor
 from steadygrad.autocast import without_autocast
 from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import trusted_in
+from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.jacobian import Jacobian, Linear, transposed
@@ -82,6 +83,8 @@ class Adjoint:
     """The sizes (problems, leaves) that a state said to be steady is relative to; None where nobody said so."""
     sizes: Numbers | None = field(default=None, init=False)
     """How large the leaves of the state are, where that differs much."""
+    forward_steps: int = field(default=1, init=False)
+    """The steps of the search for the state."""
     outer: float | None = field(default=None, init=False)
     """The size of the cotangent that the outermost attachment has just solved for."""
 
@@ -180,7 +183,8 @@ class Adjoint:
                 self.on_failure,
             )
         elif unsteady:
-            report_failure(_UNSTEADY.format(magnitude(abs(adjoint.remaining))), self.on_failure)
+            exact = exact_instead(max(1, self.forward_steps))
+            report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
 
 
 def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:

@@ -69,7 +69,7 @@ class Implicit(Gradient):
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
-        record = AdjointRecord()
+        record = AdjointRecord(forward_steps=ended.steps)
         if not (torch.is_grad_enabled() and problem.update.look_again(ended.value)):
             iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
             return Solved(own_constants(problem, ended.value), ended, record, iterates)
@@ -89,7 +89,7 @@ class Implicit(Gradient):
         adjoint = self.adjoint_at(
             Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
         )
-        adjoint.compile = problem.compile
+        adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+
+from steadygrad.hyper.checkpoint import random_states, restore_random_states
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,20 @@ class Batches:
         """After how many batches they repeat, where that is known: the length of a list."""
         return len(cast("Sequence[Any]", self.source)) if isinstance(self.source, Sequence) else None
 
-    def stream(self) -> Iterator[Any]:
-        """The batches, without end."""
-        if isinstance(self.source, Sequence):
-            batches = cast("Sequence[Any]", self.source)
-            t = self.first
-            while True:
-                yield batches[t % len(batches)]
-                t += 1
-        if callable(self.source):
-            t = self.first
-            while True:
-                yield self._made(t)
-                t += 1
-        _follow_torch(self.source)
-        while True:  # a loader counts no steps: it starts afresh
-            empty = True
-            for batch in self.source:
-                empty = False
-                yield batch
-            if empty:
-                raise ValueError("batches gave no batch at all.")
+    def stream(self, recall: bool = False) -> Stream:
+        """The batches, without end. With `recall` its places can be returned to, which loaders need a little time for."""
+        return Stream(self, recall)
 
-    def _made(self, t: int) -> Any:
+    def resume(self, place: Place) -> Stream:
+        """The batches from a place of an earlier stream on.
+
+        A loader is read again from the start of its epoch, whose random state is set for it: set yours afterwards.
+        """
+        stream = Stream(self, recall=True)
+        stream.go_to(place)
+        return stream
+
+    def made(self, t: int) -> Any:
         """The batch that the function gives for step t."""
         function = cast("Callable[[int], Any]", self.source)
         try:
@@ -89,13 +82,87 @@ class Batches:
             ) from error
 
 
+class Place(NamedTuple):
+    """A place in a stream: how many batches came before, in all and in this epoch of a loader, and how the epoch began."""
+
+    taken: int
+    of_epoch: int
+    epoch: tuple[dict[str, Any], list[Tensor]] | None
+
+
+class Stream(Iterator[Any]):
+    """The batches of a training, one after the other."""
+
+    def __init__(self, batches: Batches, recall: bool) -> None:
+        self._batches = batches
+        self._recall = recall
+        self._loads = not (isinstance(batches.source, Sequence) or callable(batches.source))
+        self._taken = self._of_epoch = 0
+        self._epoch: tuple[dict[str, Any], list[Tensor]] | None = None
+        self._reading: Iterator[Any] | None = None
+
+    def place(self) -> Place:
+        """Where the stream is now."""
+        return Place(self._taken, self._of_epoch, self._epoch)
+
+    def go_to(self, place: Place) -> None:
+        """Go to a place of an earlier stream of the same batches."""
+        self._taken = place.taken
+        if not self._loads or place.epoch is None:
+            return
+        random, generators = place.epoch
+        restore_random_states(random)
+        for generator, state in zip(_generators(self._batches.source), generators, strict=True):
+            generator.set_state(state)
+        self._begin()
+        assert self._reading is not None
+        for _ in range(place.of_epoch):
+            next(self._reading)
+        self._of_epoch = place.of_epoch
+
+    def __next__(self) -> Any:
+        source, self._taken = self._batches.source, self._taken + 1
+        if self._loads:
+            return self._loaded()
+        t = self._batches.first + self._taken - 1
+        return source[t % len(source)] if isinstance(source, Sequence) else self._batches.made(t)
+
+    def _loaded(self) -> Any:
+        if self._reading is None:
+            _follow_torch(self._batches.source)
+            self._begin()
+        assert self._reading is not None
+        try:
+            batch = next(self._reading)
+        except StopIteration:
+            self._begin()  # a loader counts no steps: it starts afresh
+            batch = next(self._reading, _NOTHING)
+            if batch is _NOTHING:
+                raise ValueError("batches gave no batch at all.") from None
+        self._of_epoch += 1
+        return batch
+
+    def _begin(self) -> None:
+        """Start an epoch of a loader."""
+        if self._recall:
+            self._epoch = random_states(), [generator.get_state() for generator in _generators(self._batches.source)]
+        self._reading, self._of_epoch = iter(self._batches.source), 0
+
+
+_NOTHING = object()
+
+
 def _follow_torch(loader: Any) -> None:
     """Seed the generators of a loader and its samplers by draws from torch's own; a loader without any draws from that itself."""
+    for generator in _generators(loader):
+        generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """The generators that a loader and its samplers have of their own, each once."""
     parts: list[Any] = [loader]
     for part in parts:  # grows: a loader has a batch sampler, which has a sampler
         inside = (getattr(part, name, None) for name in ("sampler", "batch_sampler"))
         parts += [found for found in inside if found is not None and not any(found is known for known in parts)]
     generators = {id(g): g for part in parts if isinstance(g := getattr(part, "generator", None), torch.Generator)}
-    for generator in generators.values():
-        if generator is not torch.default_generator:
-            generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))
+    return [generator for generator in generators.values() if generator is not torch.default_generator]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from steadygrad.gradient import BPTT, TBPTT, Implicit
+from steadygrad.gradient import BPTT, Implicit
+from steadygrad.hyper.batches import Stream
 from steadygrad.hyper.estimate import Estimate
 from steadygrad.hyper.forward import Forward, forward
 from steadygrad.hyper.implicit import implicit_at
 from steadygrad.hyper.memory import Kept, readable
 from steadygrad.hyper.problem import Inner
+from steadygrad.hyper.replay import Replay, affordable, size_of
 from steadygrad.hyper.resolve import Differentiated
 from steadygrad.hyper.rest import Rest, Travel
 from steadygrad.hyper.samples import AVERAGED, Average, Last, Samples
@@ -26,8 +27,8 @@ FEW = 4
 """Numbers among the hyperparameters up to which forward mode is taken where BPTT does not fit: twice BPTT's time (a small CNN
 on digits, 90 steps: 3.3 times with six)."""
 TERMS = 50
-"""Terms of the Neumann series that stands for a training that is neither at rest nor fits. On that CNN, with 90 and 300 steps,
-full batches and small ones, 50 terms were as near to BPTT as TBPTT(50), without its memory; TBPTT was better from there on."""
+"""Terms of the Neumann series that stands for a training that is neither at rest nor fits in any way. On that CNN, with 90 and
+300 steps, full batches and small ones, 50 terms were as near to BPTT as TBPTT(50), without its memory."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,15 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
     1. BPTT, exact, while the graphs fit: the bytes of the first step's, measured, times the steps.
     2. Forward mode, exact, for at most `FEW` numbers.
     3. An implicit method, right where training has come to rest.
-    4. `_neither_fits_nor_rests`, which is not exact, and says so.
+    4. BPTT with as many checkpoints as fit, exact.
+    5. `_nothing_fits`, which is not exact, and says so.
 
     Of an ongoing training the end is meant and not the few steps at hand, so there 3 comes first. Training runs once, except
     for 2, which starts again after the first step.
     """
     random = torch.get_rng_state()
-    stream = inner.batches.stream()
+    stream = inner.batches.stream(recall=True)
+    start = Replay.start(inner, stream)
     recording, batch = Recording(inner, inner.state), next(stream)
     if not inner.trainer:
         recording.attach()
@@ -81,7 +84,10 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
     inner.show(1, recording.state)
     training = _Training(inner, stream, recording, batch)
     if not fits:
-        return _beyond_memory(training, terms, price, room=int(terms.memory // size))
+        checkpoints = affordable(inner.steps, terms.memory, size, size_of(inner.state))
+        if checkpoints is not None:
+            training.replay = Replay(inner, checkpoints.plan(inner.steps, known=True), start)
+        return _beyond_memory(training, terms, price, checkpoints)
     if terms.ongoing and inner.steps > 2:
         return _end_or_steps(training, terms, price)
     return Chosen(training.recorded(), BPTT(), f"exact: {price}")
@@ -90,9 +96,11 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
 class _Training:
     """A training after its first step, which has a graph."""
 
-    def __init__(self, inner: Inner, stream: Iterator[Any], recording: Recording, batch: Any) -> None:
+    def __init__(self, inner: Inner, stream: Stream, recording: Recording, batch: Any) -> None:
         self.inner, self.stream, self.recording, self.batch = inner, stream, recording, batch
         self.done = 1
+        self.replay: Replay | None = None
+        """What is kept of the states, where training may have to be gone back over without graphs."""
 
     def recorded(self) -> Estimate:
         """The rest of the steps with their graphs, and back through all that has one."""
@@ -112,6 +120,7 @@ class _Training:
         if not record:
             self.recording.forget()
         while self.done < steps:
+            self._keep()
             self.batch = next(self.stream)
             travel.see(self.done, self.recording.state, self.batch)
             (self.recording.step if record else self.recording.pass_over)(self.batch)
@@ -121,8 +130,13 @@ class _Training:
     def unwatched(self, steps: int) -> None:
         """On until that many steps are done, without a graph."""
         while self.done < steps:
+            self._keep()
             self.recording.pass_over(next(self.stream))
             self._count()
+
+    def _keep(self) -> None:
+        if self.replay is not None:
+            self.replay.see(self.done, self.recording.state, self.stream)
 
 
 def _end_or_steps(training: _Training, terms: Terms, price: str) -> Chosen:
@@ -138,30 +152,25 @@ def _end_or_steps(training: _Training, terms: Terms, price: str) -> Chosen:
     return Chosen(training.recording.estimate(), BPTT(), reason)
 
 
-def _beyond_memory(training: _Training, terms: Terms, price: str, room: int) -> Chosen:
-    """A training whose graphs do not fit, but for `room` steps: its end, if it comes to rest in time, else less than all."""
-    steps = training.inner.steps
-    tail = min(room, steps - 1) if room >= TERMS else 1
-    rest = training.watched(steps - tail, record=False)
+def _beyond_memory(training: _Training, terms: Terms, price: str, checkpoints: BPTT | None) -> Chosen:
+    """A training whose graphs do not fit: its end, if it comes to rest in time, else all steps, by the states that fit."""
+    steps, replay = training.inner.steps, training.replay
+    rest = training.watched(steps - 1, record=False)
     if rest.derivative or (terms.ongoing and rest.state):
-        training.unwatched(steps - 1)
         return Chosen(_implicit(training, Implicit(Auto()), terms), Implicit(Auto()), f"{_at_rest(rest)}, and {price}")
-    return _neither_fits_nor_rests(training, terms, price, tail)
+    if checkpoints is None or replay is None:
+        return _nothing_fits(training, terms, price)
+    training.unwatched(steps)
+    replay.ended(training.recording.detached())
+    reason = f"exact, taking steps again: training has not come to rest, and {price}"
+    return Chosen(replay.estimate(), checkpoints, reason, replay.doubt)
 
 
-def _neither_fits_nor_rests(training: _Training, terms: Terms, price: str, tail: int) -> Chosen:
-    """A training that is not at rest, and whose last `tail` steps only have room for their graphs.
-
-    THE PLACE FOR CHECKPOINTED UNROLLING, which is exact here: it needs the start (`training.inner`), `terms.memory`, and the
-    random state at the start. Until it is there: the last steps, or a Neumann series where they are too few.
-    """
-    steps = training.inner.steps
-    reason = f"not exact: training has not come to rest, and {price}"
-    if tail >= TERMS:
-        method = TBPTT(steps=tail)
-        return Chosen(training.recorded(), method, reason, _DOUBT.format(what=f"the last {tail} of {steps} steps", price=price))
+def _nothing_fits(training: _Training, terms: Terms, price: str) -> Chosen:
+    """A training that is not at rest, and not even a few of its states fit: a Neumann series, not exact and said to be so."""
     method = Implicit(Neumann(steps=TERMS))
-    what = f"{TERMS} terms of a Neumann series at the end of {steps} steps"
+    what = f"{TERMS} terms of a Neumann series at the end of {training.inner.steps} steps"
+    reason = f"not exact: training has not come to rest, and {price}"
     return Chosen(_implicit(training, method, terms), method, reason, _DOUBT.format(what=what, price=price))
 
 

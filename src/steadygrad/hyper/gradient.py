@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from steadygrad.gradient import TBPTT, Implicit
+from steadygrad.gradient import BPTT, TBPTT, Implicit
 from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.choice import Chosen, Terms, choose
 from steadygrad.hyper.derivative import broken, broken_at_first, following
@@ -17,6 +17,7 @@ from steadygrad.hyper.forward import Forward, forward
 from steadygrad.hyper.implicit import implicit
 from steadygrad.hyper.memory import allowed, check_memory
 from steadygrad.hyper.problem import Inner, Objective, Observe, Step
+from steadygrad.hyper.replay import replayed
 from steadygrad.hyper.resolve import Differentiated, HyperMethod, check_left_open, resolve_method, resolve_samples
 from steadygrad.hyper.result import Hypergradient, judged
 from steadygrad.hyper.samples import Samples
@@ -51,9 +52,11 @@ def hypergradient(
 
     - None, the default: exact while memory allows, that is "bptt" if the graphs of all steps, measured by the first, fit into
       `memory` bytes (half of what is free, unless it is given), else "forward" for up to four numbers; implicit where they do
-      not and training has come to rest. Where neither holds, what is not exact is reported. The result has the `method` that
-      was taken, and the `reason`.
+      not and training has come to rest, and `BPTT(checkpoints=n)`, with as many as fit, where it has not. Where not even
+      these fit, what is not exact is reported. The result has the `method` that was taken, and the `reason`.
     - "bptt", `TBPTT(steps=K)`: back-propagation through all or the last K steps. Exact; memory grows with them.
+    - `BPTT(checkpoints=n)`, `BPTT(memory="sqrt")`, `BPTT(memory="log")`: the same gradient as "bptt" in the memory of a few
+      states, for up to three times its time: steps are taken again, with the same random draws, on batches made again.
     - "forward": exact over all steps in memory that does not grow with them; work grows with the number of hyperparameters.
     - "auto", "neumann-rbp", "cg-rbp", "rbp", `Implicit(...)`: zᵀ∂F/∂θ, (I − Jᵀ)z = ∂L/∂h, of the last step. Right where
       training has converged, for hyperparameters that move its end point (weight decay, loss and data weights, label smoothing).
@@ -122,6 +125,9 @@ def _asked_for(inner: Inner, method: Differentiated, samples: Samples, on_failur
         estimate = implicit(inner, method, samples, on_failure)
     elif isinstance(method, Forward):
         estimate = forward(inner)
+    elif isinstance(method, BPTT) and method.recomputes:
+        replay = replayed(inner, method)
+        return Chosen(replay.estimate(), method, doubt=replay.doubt)
     else:
         estimate = unrolled(inner, method.steps if isinstance(method, TBPTT) else None)
     return Chosen(estimate, method)

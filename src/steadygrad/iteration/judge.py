@@ -92,6 +92,8 @@ class Judge:
         """(step, the largest relative residual of all problems that were open)."""
         self.code = numpy.zeros(problems, dtype=numpy.int64)
         self.open = numpy.ones(problems, dtype=bool)
+        self.ends = numpy.zeros(problems, dtype=numpy.int64)
+        """The step at which each problem ended."""
         self.first: Numbers = numpy.zeros(problems)
         self.smallest: Numbers = numpy.full(problems, math.inf)
         self._mark: Numbers = numpy.full(problems, math.inf)
@@ -182,9 +184,9 @@ class Judge:
             ended |= converged  # below what counts as a residual at all
         ended &= present
         if ended.any():
-            codes, still = self.code[rows], self.open[rows]
-            codes[ended], still[ended] = code[ended], False
-            self.code[rows], self.open[rows] = codes, still
+            codes, still, ends = self.code[rows], self.open[rows], self.ends[rows]
+            codes[ended], still[ended], ends[ended] = code[ended], False, step
+            self.code[rows], self.open[rows], self.ends[rows] = codes, still, ends
         return ended
 
     def stagnates(self, step: int, rows: Rows) -> bool:

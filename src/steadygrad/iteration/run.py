@@ -43,6 +43,8 @@ class Ended:
     """The last states, of the rows that were present."""
     rows: Rows
     """The rows that were present to the end."""
+    ends: Any = None
+    """The step at which each problem ended, whole numbers; None for all at the last."""
 
     @property
     def divided(self) -> bool:

@@ -96,6 +96,7 @@ class Together(Run):
             iterates=self.iterates,
             trail=list(self.trail),
             rows=self.rows,
+            ends=self.judge.ends,
         )
 
     def _reach(self, value: Tensor | None) -> Callable[[], Numbers] | None:

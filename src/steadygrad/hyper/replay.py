@@ -1,0 +1,183 @@
+"""Exact hypergradients of a whole training in the memory of a few of its states: what was not kept is trained again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.gradient import BPTT
+from steadygrad.gradient.schedule import Plan
+from steadygrad.gradient.trail import Trail
+from steadygrad.hyper.batches import Place, Stream
+from steadygrad.hyper.checkpoint import random_states, restore_random_states
+from steadygrad.hyper.estimate import Estimate
+from steadygrad.hyper.objective import slope, total
+from steadygrad.hyper.problem import Inner, with_gradient
+from steadygrad.state import State, leaves_of, map_state
+
+WORTH = 6.0
+"""Steps taken again, a step of training, up to which the default takes this way: about three times the time of BPTT."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A training before one of its steps: its state, its random numbers, and where its batches were."""
+
+    state: State
+    random: dict[str, Any]
+    place: Place
+
+
+class Replay:
+    """A training of which some states are kept, to be gone back over.
+
+    Batches are not kept but made again: a function of the step is called again, a loader read again from the start of the epoch.
+    Random draws are repeated: those of torch, Python's `random` and numpy. All steps must be shown to `see` before they are
+    taken; `estimate` goes back over them.
+    """
+
+    def __init__(self, inner: Inner, plan: Plan, start: Mark | None = None) -> None:
+        self._inner = inner
+        self.trail = Trail(plan)
+        if start is not None and self.trail.wants(0):
+            self.trail.keep(0, start)
+        self._hyper = with_gradient(inner.hyper)
+        self._sums: list[Tensor | None] = [None] * len(inner.hyper)
+        self._z: list[Tensor] = []
+        self._last: State = inner.state
+        self._live: Stream | None = None
+        """The stream in use on the way back, where it stands after the step that was taken last."""
+        self.doubt: str | None = None
+        """What speaks against the result, after `estimate`."""
+
+    @staticmethod
+    def start(inner: Inner, stream: Stream) -> Mark:
+        """The start of a training, before anything was taken from its stream."""
+        return Mark(map_state(Tensor.clone, inner.state), random_states(), stream.place())
+
+    def see(self, step: int, state: State, stream: Stream) -> None:
+        """The state before a step, whose batch has not been read from the stream yet."""
+        if self.trail.wants(step):
+            self.trail.keep(step, self._marked(state, stream))
+
+    def ended(self, last: State) -> None:
+        """Take note of the state at the end of training."""
+        self._last = last
+
+    def estimate(self) -> Estimate:
+        """The objective at the end of training, and its gradient through all steps."""
+        inner, last = self._inner, self._last
+        end = slope(inner, last)
+        afterwards = random_states()
+        shown = list(getattr(inner.step, "last_loss", ()))
+        self._z = end.state
+        self.trail.reverse(inner.steps, self._advance, self._back)
+        restore_random_states(afterwards)
+        if shown:
+            inner.step.last_loss[:] = shown  # type: ignore[attr-defined]
+        grads = {name: total(g, end.direct[name]) for name, g in zip(self._hyper, self._sums, strict=True)}
+        return Estimate(last, end.value, [grads])
+
+    def _marked(self, state: State, stream: Stream) -> Mark:
+        random = random_states()
+        if self.trail.kept:  # who does not draw does not pay for it
+            earlier: dict[str, Any] = self.trail.kept[-1][1].random
+            random = {name: _shared(found, earlier[name]) for name, found in random.items()}
+        return Mark(map_state(lambda leaf: leaf.detach().clone(), state), random, stream.place())
+
+    def _restored(self, mark: Mark) -> tuple[State, Stream]:
+        """The state, a copy that a step may write into, and the stream; the random numbers are set."""
+        stream = self._live
+        if stream is None or stream.place().taken != mark.place.taken:
+            stream = self._live = self._inner.batches.resume(mark.place)
+        restore_random_states(mark.random)
+        return map_state(Tensor.clone, mark.state), stream
+
+    def _advance(self, at: int, mark: Mark, to: int) -> Mark:
+        state, stream = self._restored(mark)
+        with torch.no_grad():
+            for _ in range(at, to):
+                state = self._inner.advance(state, next(stream))
+        return self._marked(state, stream)
+
+    def _back(self, at: int, mark: Mark, end: int) -> None:
+        """Back through the steps from `at` to `end`, taken again with a graph."""
+        split = self._inner.split
+        state, stream = self._restored(mark)
+        moving, carried = split.part(state)
+        leaves = [leaf.requires_grad_() for leaf in moving]
+        state = split.join([leaf.clone() for leaf in leaves], carried)  # a step may write into its state, not into a leaf
+        for _ in range(at, end):
+            with torch.enable_grad():
+                new = self._inner.advance(state, next(stream), self._hyper)
+            state = split.join(*split.part(new))
+        if end == self._inner.steps:
+            self._compare(state)
+        images = [(image, v) for image, v in zip(split.part(state)[0], self._z, strict=True) if image.requires_grad]
+        if not images:
+            self._z = [torch.zeros_like(leaf) for leaf in leaves]
+            return
+        outputs, given = zip(*images, strict=True)
+        inputs = [*leaves, *self._hyper.values()]
+        found: list[Any] = list(torch.autograd.grad(outputs, inputs, given, allow_unused=True))
+        self._z = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=False)]
+        self._sums = [total(a, b) for a, b in zip(self._sums, found[len(leaves) :], strict=True)]
+
+    def _compare(self, again: State) -> None:
+        """Note steps that, taken again, lead elsewhere. Steps that were compiled may differ by rounding."""
+        part = self._inner.split.part
+        for found, true in zip(part(again)[0], part(self._last)[0], strict=True):
+            size = torch.linalg.vector_norm(true.double())
+            apart = torch.linalg.vector_norm(found.detach().double() - true.double())
+            if bool(apart > torch.finfo(true.dtype).eps ** 0.5 * size):
+                self.doubt = _ELSEWHERE
+
+
+def replayed(inner: Inner, method: BPTT) -> Replay:
+    """Train to the end, keeping what a method with checkpoints keeps."""
+    replay = Replay(inner, method.plan(inner.steps, known=True))
+    stream = inner.batches.stream(recall=True)
+    state = map_state(Tensor.clone, inner.state)
+    for t in range(inner.steps):
+        replay.see(t, state, stream)
+        state = inner.train(stream, 1, state, first=t)
+    replay.ended(state)
+    return replay
+
+
+def affordable(steps: int, memory: float, graph: float, state: float) -> BPTT | None:
+    """The checkpoints with the fewest steps taken again, given the bytes of the graph of a step and of a state.
+
+    None where memory does not hold a graph and a few states, or steps would be taken more than `WORTH` times again.
+    """
+    best: tuple[int, BPTT] | None = None
+    graphs = 1
+    while graphs <= steps and graphs * graph + state <= memory:
+        checkpoints = min(steps, graphs + int((memory - graphs * graph) // max(state, 1.0)))
+        method = BPTT(checkpoints=checkpoints, graphs=graphs)
+        again = method.plan(steps, known=True).at_least_again(steps)
+        if best is None or again < best[0]:
+            best = again, method
+        graphs *= 2
+    return best[1] if best is not None and best[0] <= WORTH * steps else None
+
+
+def size_of(state: State) -> int:
+    """The bytes of a state."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves_of(state))
+
+
+def _shared(found: Any, earlier: Any) -> Any:
+    """The earlier of two random states where they are equal, so that it is kept once."""
+    same = torch.equal(found, earlier) if isinstance(found, Tensor) else found == earlier
+    return earlier if same else found
+
+
+_ELSEWHERE = (
+    "training, taken again from the states that were kept, ended elsewhere, so the hypergradient is wrong: a step or its batches "
+    "depend on something that is not in its state (a counter of its own, an iterator that goes on, a generator that is neither "
+    'torch\'s, numpy\'s nor Python\'s). Keep it in the state, or use method="bptt" or "forward".'
+)
