@@ -208,8 +208,12 @@ class Judge:
         return Forecast(step, float(left.max()), grown, decades)
 
     def steps_left(self, rows: Rows) -> float:
-        """Steps until the first open row reaches its tolerance, at the rate of late."""
-        return float(self._left()[self.open[rows]].min())
+        """Steps until half of the open rows reach their tolerance, at the rate of late.
+
+        A look for every row that ends would cost more than the steps that a row takes too many.
+        """
+        left = numpy.sort(self._left()[self.open[rows]])
+        return float(left[(len(left) - 1) // 2])
 
     def _left(self) -> Numbers:
         """Steps that each present row still needs, at the rate of the later half; infinite where its residual does not fall."""

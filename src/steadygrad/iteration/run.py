@@ -70,7 +70,7 @@ class Run(ABC):
 
     @abstractmethod
     def steps_left(self) -> float:
-        """Steps until the first open problem reaches its tolerance, at the rate of late; infinite where none can be told."""
+        """Steps until half of the open problems reach their tolerance, at the rate of late; infinite where none can be told."""
 
     @abstractmethod
     def forecast(self) -> Forecast:

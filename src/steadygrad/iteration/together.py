@@ -17,8 +17,8 @@ from steadygrad.iteration.run import Ended, Run
 from steadygrad.iteration.solver import Forecast, Iteration, several_of
 
 LARGE = 2**15
-"""Numbers in a state from which on rows are left out once a quarter has ended; below it once half has: leaving rows out
-makes F anew, which small states hardly pay for."""
+"""Numbers in a state from which on rows are left out once a quarter has ended; below it once half has: leaving rows
+out makes F anew and compares it, which small states hardly pay for."""
 SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
