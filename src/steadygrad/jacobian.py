@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,10 @@ from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
+
+
+KEPT = 6
+"""Products that a leap of the series hands back, for the estimate of the error: each takes the memory of a state."""
 
 
 class NoSecondDerivativeError(SteadyStateError):
@@ -111,18 +116,18 @@ class Jacobian:
         return self._flatten(grads, self.inputs)
 
     def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """So many times z ← z + v, v ← Jᵀv; and the vectors that were multiplied, with their products, of any shape.
+        """So many times z ← z + v, v ← Jᵀv; and the last few vectors that were multiplied, with their products, of any shape.
 
         The innermost loop of the Neumann series: for a state of one tensor it runs in the shape that F knows.
         """
-        pairs: list[tuple[Tensor, Tensor]] = []
+        pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=KEPT)
         rows = len(self.layout.batch)
         if not self.layout.viewable or rows > 1:
             for _ in range(steps):
                 image = self.vjp(v)
                 pairs.append((v, image))
                 z, v = z + v, image
-            return z, v, pairs
+            return z, v, list(pairs)
         shape, outputs, inputs = self.layout.shapes[0], tuple(self.outputs), tuple(self.inputs)
         term, total = v.view(shape), z.view(shape)
         self._spent[0] += steps
@@ -132,7 +137,7 @@ class Jacobian:
             image = torch.zeros_like(term) if image is None else image
             pairs.append((term, image))
             total, term = total + term, image
-        return total.reshape(z.shape), term.reshape(v.shape), pairs
+        return total.reshape(z.shape), term.reshape(v.shape), list(pairs)
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""

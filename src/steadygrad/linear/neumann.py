@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.error import Gains, gains_by_products
+from steadygrad.jacobian import KEPT
 from steadygrad.linear.solver import LinearSolver, System
 
-WINDOW = 6
+WINDOW = KEPT
 """Products kept for the estimate of the error: more hardly help, and each takes the memory of a state."""
 
 
