@@ -15,7 +15,6 @@ from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 
-
 KEPT = 6
 """Products that a leap of the series hands back, for the estimate of the error: each takes the memory of a state."""
 
