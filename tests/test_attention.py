@@ -9,7 +9,7 @@ import steadygrad as sg
 from problems import relative
 from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout
-from steadygrad.update import Update, _nodes_behind
+from steadygrad.update import Update, nodes_behind
 
 TOKENS, WIDTH = 3, 4
 LONG = sg.Picard(max_steps=500, rtol=1e-13)
@@ -74,7 +74,7 @@ def test_fused_kernels_stay_where_only_the_transpose_is_needed():
     names = []
     for twice in (False, True):
         (output,) = Jacobian(update, layout.flatten([h]), twice=twice).outputs
-        names.append({node.name() for node in _nodes_behind([output.grad_fn])})
+        names.append({node.name() for node in nodes_behind([output.grad_fn])})
     assert any("ScaledDotProduct" in name for name in names[0])
     assert not any("ScaledDotProduct" in name for name in names[1])
 

@@ -96,5 +96,5 @@ def test_bad_input_is_refused():
         SparseMatrix.of_entries(numbers.int(), numbers, ones, (2, 2))
     with pytest.raises(ValueError, match=r"values need a gradient, which would be lost"):
         SparseMatrix.of_entries(numbers, numbers, ones.requires_grad_(), (2, 2))
-    with pytest.raises(ValueError, match=r"cannot be multiplied with \(7,\)"):
-        _ = drawn()[0] @ torch.ones(7)
+    with pytest.raises(ValueError, match=r"cannot be multiplied with \(8,\)"):
+        _ = drawn()[0] @ torch.ones(8)

@@ -95,11 +95,13 @@ class SparseMatrix:
         return SparseMatrix(self.pattern, values)
 
     def __matmul__(self, h: Tensor) -> Tensor:
-        """A h for h of shape (columns, width)."""
-        if h.ndim != 2 or len(h) != self.shape[1]:
+        """A h for h of shape (columns, width) or (columns,)."""
+        if h.ndim not in (1, 2) or len(h) != self.shape[1]:
             raise ValueError(
                 f"a sparse matrix of shape {self.shape} cannot be multiplied with {tuple(h.shape)}; give (columns, width)."
             )
+        if h.ndim == 1:
+            return (self @ h.unsqueeze(1)).squeeze(1)
         return Product.apply(self._pair(h.dtype), h)
 
     def dense(self) -> Tensor:
