@@ -134,7 +134,7 @@ def pages() -> gradio.Blocks:
 
 def application(port: int) -> Application:
     """The server's application, for its own pages on this port alone."""
-    theme = gradio.themes.Base(primary_hue="teal", font=SYSTEM_FONTS, font_mono=FIXED_FONTS)
+    theme = gradio.themes.Base(primary_hue="teal", font=SYSTEM_FONTS, font_mono=FIXED_FONTS)  # pyright: ignore[reportPrivateImportUsage]
     css = "#diagnosis textarea { font-family: ui-monospace, monospace; font-size: 0.8rem; white-space: pre; overflow-x: auto }"
     plain = FastAPI(openapi_url=None)
     mounted = gradio.mount_gradio_app(plain, pages(), path="/", theme=theme, css=css, footer_links=[], ssr_mode=False)
