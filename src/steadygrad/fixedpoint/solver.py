@@ -60,10 +60,6 @@ class FixedPointSolver(Method, Iteration, ABC):
         """States kept for the estimate of the distance: two of the plain iteration, more where steps are extrapolated."""
         return 2 if type(self).point is not Iteration.point else TRAIL
 
-    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Any:
-        """The state before the first step; most solvers have evaluated F there."""
-        raise NotImplementedError
-
     calls: ClassVar[int] = 1
     """Evaluations of F a step."""
 
