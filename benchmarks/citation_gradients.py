@@ -17,11 +17,11 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 import steadygrad as sg
 from benchmarks.frame import Effort, Figures, Row, Rows, short
-from steadygrad.experiments.citation import data
-from steadygrad.experiments.citation.experiment import build, quiet, run
-from steadygrad.experiments.citation.presets import CORRECTED
-from steadygrad.experiments.citation.training import Learning, answer
-from steadygrad.experiments.methods import gradient
+from steadygrad.paper.experiments.citation import data
+from steadygrad.paper.experiments.citation.experiment import build, quiet, run
+from steadygrad.paper.experiments.citation.presets import CORRECTED
+from steadygrad.paper.experiments.citation.training import Learning, answer
+from steadygrad.paper.experiments.methods import gradient
 
 EXACT = sg.Auto(rtol=1e-6, max_steps=200)
 METHODS = [("bptt", 5), ("tbptt", 5), ("neumann-rbp", 5), ("cg-rbp", 5), ("cg-rbp", 60), ("rbp-uniform", 5), ("artbp-poisson", 5)]

@@ -17,7 +17,7 @@ import torch
 import steadygrad as sg
 from benchmarks.frame import Effort, Figures, Row, Rows, in_fresh_process, short
 from benchmarks.loops import Network, by_hand
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 
 STEPS = (50, 100, 200, 500, 1000)
 PRODUCTS = (10, 20, 50, 100, 200)

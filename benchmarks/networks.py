@@ -13,17 +13,17 @@ from torch.nn.functional import cross_entropy
 
 import steadygrad as sg
 from benchmarks.families import Adjoint
-from steadygrad.experiments.citation import PublishedGRU, neighbours
-from steadygrad.experiments.citation import data as citation_data
-from steadygrad.experiments.citation.experiment import build
-from steadygrad.experiments.citation.presets import CORRECTED as CITATION
-from steadygrad.experiments.citation.training import answer
-from steadygrad.experiments.citation.training import learn as learn_citation
-from steadygrad.experiments.hopfield import Hopfield, digits
-from steadygrad.experiments.hopfield.presets import CORRECTED as HOPFIELD
-from steadygrad.experiments.hopfield.presets import SMALL
-from steadygrad.experiments.hopfield.training import learn as learn_hopfield
-from steadygrad.experiments.hopfield.training import objective, settle
+from steadygrad.paper.experiments.citation import PublishedGRU, neighbours
+from steadygrad.paper.experiments.citation import data as citation_data
+from steadygrad.paper.experiments.citation.experiment import build
+from steadygrad.paper.experiments.citation.presets import CORRECTED as CITATION
+from steadygrad.paper.experiments.citation.training import answer
+from steadygrad.paper.experiments.citation.training import learn as learn_citation
+from steadygrad.paper.experiments.hopfield import Hopfield, digits
+from steadygrad.paper.experiments.hopfield.presets import CORRECTED as HOPFIELD
+from steadygrad.paper.experiments.hopfield.presets import SMALL
+from steadygrad.paper.experiments.hopfield.training import learn as learn_hopfield
+from steadygrad.paper.experiments.hopfield.training import objective, settle
 
 EXACT_TERMS = 3000
 """Terms of the Neumann series in float64 that stand for the exact adjoint: 0.99³⁰⁰⁰ is 8e-14."""

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy, pad
 import steadygrad as sg
 from benchmarks import torchdeq_loops
 from benchmarks.frame import Effort, Figures, Row, Rows, in_fresh_process, race, short
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 
 WAYS: dict[str, Any] = {"BPTT": sg.BPTT(), "auto": sg.Implicit(sg.Auto(rtol=1e-4))}
 TARGETS = {"cora": 0.2, "hopfield": 0.2}

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steadygrad.experiments.hopfield import AssociativeMemory, corrupt
+from steadygrad.paper.experiments.hopfield import AssociativeMemory, corrupt
 
 SHEETS = {
     ("house", "key", "heart"): """

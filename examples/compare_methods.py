@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import orthogonal
 
 import steadygrad as sg
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 
 METHODS = ["auto", "neumann-rbp", "cg-rbp", "rbp", "one-step", "dense", "bptt", "tbptt", "artbp"]
 ROWS, INPUTS, HIDDEN = 64, 4, 16

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import steadygrad as sg
-from steadygrad import datasets
+from steadygrad.paper import datasets
 
 CHANNELS = 8
 

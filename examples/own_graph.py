@@ -12,8 +12,8 @@ import argparse
 import torch
 from torch import Tensor
 
-from steadygrad.datasets import Graph
-from steadygrad.experiments.citation import CitationConfig, Split, Trained, of_data, own, train
+from steadygrad.paper.datasets import Graph
+from steadygrad.paper.experiments.citation import CitationConfig, Split, Trained, of_data, own, train
 
 # Zachary 1977: who met whom outside of the club, and who went with the officer when it split.
 FRIENDS = """0-1 0-2 0-3 0-4 0-5 0-6 0-7 0-8 0-10 0-11 0-12 0-13 0-17 0-19 0-21 0-31 1-2 1-3 1-7 1-13 1-17 1-19 1-21 1-30 2-3 2-7

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import steadygrad as sg
-from steadygrad import datasets, hyper
+from steadygrad import hyper
+from steadygrad.paper import datasets
 
 TRAIN, VALIDATION, TEST = 200, 1000, 4000
 GRID = [10 ** (-4 + 0.25 * i) for i in range(13)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadygrad.datasets import Graph
-from steadygrad.experiments.citation import Diffusion, PublishedGRU, Split, data, neighbours, normalised, own, planted
-from steadygrad.experiments.citation.model import Encoder
+from steadygrad.paper.datasets import Graph
+from steadygrad.paper.experiments.citation import Diffusion, PublishedGRU, Split, data, neighbours, normalised, own, planted
+from steadygrad.paper.experiments.citation.model import Encoder
 from steadygrad.sparse import SparseMatrix
 
 # 0–1–2–0 is a triangle (0–1 twice), 3 hangs on 2, 4 loops, 5 is alone.

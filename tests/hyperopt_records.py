@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from steadygrad.records import Record
+from steadygrad.paper.records import Record
 
 MODES = ("as-published", "corrected")
 TUNED = ("bptt", "tbptt", "rbp", "cg-rbp", "neumann-rbp", "auto")

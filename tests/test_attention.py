@@ -7,9 +7,9 @@ from torch.nn import functional
 
 import steadygrad as sg
 from problems import relative
-from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout
 from steadygrad.update import Update, nodes_behind
+from steadygrad.update.jacobian import Jacobian
 
 TOKENS, WIDTH = 3, 4
 LONG = sg.Picard(max_steps=500, rtol=1e-13)

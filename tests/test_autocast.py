@@ -6,9 +6,9 @@ from torch import nn
 
 import steadygrad as sg
 from problems import relative
-from steadygrad.autocast import Autocast, without_autocast
 from steadygrad.state import Layout, in_full_precision
 from steadygrad.update import Update
+from steadygrad.update.autocast import Autocast, without_autocast
 
 BF16 = torch.bfloat16
 

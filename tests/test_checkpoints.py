@@ -7,15 +7,15 @@ import numpy
 import pytest
 import torch
 
-from steadygrad.engine import run as run_all
-from steadygrad.experiments.checkpoint import Checkpoint
-from steadygrad.experiments.citation.experiment import run as citation
-from steadygrad.experiments.citation.presets import CORRECTED, PUBLISHED
-from steadygrad.experiments.hopfield.experiment import run as hopfield
-from steadygrad.experiments.hopfield.presets import PUBLISHED as HOPFIELD
-from steadygrad.experiments.hyperopt.experiment import run as hyperopt
-from steadygrad.experiments.hyperopt.presets import PUBLISHED as HYPEROPT
-from steadygrad.records import read
+from steadygrad.paper.engine import run as run_all
+from steadygrad.paper.experiments.checkpoint import Checkpoint
+from steadygrad.paper.experiments.citation.experiment import run as citation
+from steadygrad.paper.experiments.citation.presets import CORRECTED, PUBLISHED
+from steadygrad.paper.experiments.hopfield.experiment import run as hopfield
+from steadygrad.paper.experiments.hopfield.presets import PUBLISHED as HOPFIELD
+from steadygrad.paper.experiments.hyperopt.experiment import run as hyperopt
+from steadygrad.paper.experiments.hyperopt.presets import PUBLISHED as HYPEROPT
+from steadygrad.paper.records import read
 from toy import RESUMING, Toy
 
 SMALL = replace(HOPFIELD, side=7, hidden=24, passes=6, updates=12, validate_every=2, method="rbp-uniform")

@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from graphs import EDGES, NODES, diffusion, graph, gru
-from steadygrad.datasets import Graph
-from steadygrad.experiments.citation import (
+from steadygrad.fixedpoint import Picard
+from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
+from steadygrad.linear import Auto, Dense, Neumann, NormalCG
+from steadygrad.paper.datasets import Graph
+from steadygrad.paper.experiments.citation import (
     CITATION,
     CitationConfig,
     Diffusion,
@@ -28,14 +31,11 @@ from steadygrad.experiments.citation import (
     split,
     train,
 )
-from steadygrad.experiments.citation.experiment import build, quiet, run
-from steadygrad.experiments.citation.model import Encoder
-from steadygrad.experiments.citation.presets import CORRECTED, PUBLISHED
-from steadygrad.experiments.citation.training import answer, logistic
-from steadygrad.experiments.methods import gradient
-from steadygrad.fixedpoint import Picard
-from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
-from steadygrad.linear import Auto, Dense, Neumann, NormalCG
+from steadygrad.paper.experiments.citation.experiment import build, quiet, run
+from steadygrad.paper.experiments.citation.model import Encoder
+from steadygrad.paper.experiments.citation.presets import CORRECTED, PUBLISHED
+from steadygrad.paper.experiments.citation.training import answer, logistic
+from steadygrad.paper.experiments.methods import gradient
 from steadygrad.sparse import SparseMatrix
 
 TRIAL = replace(CORRECTED["planted"], epochs=4)

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from graphs import EDGES, NODES, diffusion, graph, gru, with_edges
-from steadygrad.experiments.citation import data, neighbours, normalised, of_data, own, split, train
-from steadygrad.experiments.citation.presets import CORRECTED
-from steadygrad.experiments.citation.training import answer
 from steadygrad.fixedpoint import Picard
+from steadygrad.paper.experiments.citation import data, neighbours, normalised, of_data, own, split, train
+from steadygrad.paper.experiments.citation.presets import CORRECTED
+from steadygrad.paper.experiments.citation.training import answer
 
 TRIAL = replace(CORRECTED["planted"], epochs=4)
 

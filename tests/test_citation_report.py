@@ -7,15 +7,15 @@ from dataclasses import fields, replace
 
 import pytest
 
-from steadygrad import records as storage
-from steadygrad.experiments.citation import CitationConfig
-from steadygrad.records import Record
-from steadygrad.report import Figure, Section, Table, page
-from steadygrad.report.citation import section
-from steadygrad.report.citation.g2 import paper_errors
-from steadygrad.report.citation.trials import BEFORE
-from steadygrad.report.drawing import Drawn
-from steadygrad.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, PREMISE, SHORTER, UNDECIDED, UNTESTED
+from steadygrad.paper import records as storage
+from steadygrad.paper.experiments.citation import CitationConfig
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, Section, Table, page
+from steadygrad.paper.report.citation import section
+from steadygrad.paper.report.citation.g2 import paper_errors
+from steadygrad.paper.report.citation.trials import BEFORE
+from steadygrad.paper.report.drawing import Drawn
+from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, PREMISE, SHORTER, UNDECIDED, UNTESTED
 
 
 def records_of(

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-import steadygrad.cli.progress as progress
-from steadygrad.cli import main
-from steadygrad.cli.arguments import attribute_docstrings, flags, parse, trials
-from steadygrad.experiments import EXPERIMENTS
-from steadygrad.experiments.experiment import Experiment, Preset, settings
-from steadygrad.records import Record, Stranger, read, write
+import steadygrad.paper.cli.progress as progress
+from steadygrad.paper.cli import main
+from steadygrad.paper.cli.arguments import attribute_docstrings, flags, parse, trials
+from steadygrad.paper.experiments import EXPERIMENTS
+from steadygrad.paper.experiments.experiment import Experiment, Preset, settings
+from steadygrad.paper.records import Record, Stranger, read, write
 from toy import TOY, Toy, seeds
 
 
@@ -177,7 +177,9 @@ def test_preset_that_one_experiment_lacks(monkeypatch, capsys):
     assert "short has no preset 'paper'; it has smoke." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module, hidden", [("steadygrad.cli.arguments", "tyro"), ("steadygrad.cli.progress", "rich.progress")])
+@pytest.mark.parametrize(
+    "module, hidden", [("steadygrad.paper.cli.arguments", "tyro"), ("steadygrad.paper.cli.progress", "rich.progress")]
+)
 def test_missing_extras_are_named(monkeypatch, capsys, module, hidden):
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, hidden, None)
@@ -186,7 +188,7 @@ def test_missing_extras_are_named(monkeypatch, capsys, module, hidden):
 
 
 def test_full_disk_is_explained(monkeypatch, tmp_path, capsys):
-    import steadygrad.engine as engine
+    import steadygrad.paper.engine as engine
 
     def refuse(*arguments):
         raise OSError(28, "No space left on device")
@@ -201,7 +203,7 @@ def test_report_says_where_the_page_is(monkeypatch, tmp_path, capsys, problems, 
     page = tmp_path / "page.html"
     written = SimpleNamespace(page=page, records=12, strangers=[Stranger(tmp_path / "x", "is strange")], problems=problems)
     calls = []
-    monkeypatch.setattr("steadygrad.report.page.write", lambda folder, out: calls.append((folder, out)) or written)
+    monkeypatch.setattr("steadygrad.paper.report.page.write", lambda folder, out: calls.append((folder, out)) or written)
     assert main(["report", "--runs", str(tmp_path), "--out", str(page)]) == code
     assert calls == [(tmp_path, page)]
     assert capsys.readouterr().out.splitlines() == [

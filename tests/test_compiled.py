@@ -10,11 +10,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import SteadyStateWarning, program
-from steadygrad.compiled import CompiledJacobian, CompiledUpdate
-from steadygrad.jacobian import Jacobian
+from steadygrad import SteadyStateWarning
 from steadygrad.state import Layout, leaves_of
-from steadygrad.update import Update
+from steadygrad.update import Update, program
+from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
+from steadygrad.update.jacobian import Jacobian
 
 CHUNK = (2,)  # short graphs are built fast
 STEPS = 5  # two graphs and an eager step

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from steadygrad import datasets
-from steadygrad.datasets import embedded
+from steadygrad.paper import datasets
+from steadygrad.paper.datasets import embedded
 
 ROOT = Path(__file__).parents[1]
 RAW = ROOT.parent / "shared" / "data"
-FOLDER = ROOT / "src" / "steadygrad" / "datasets"
+FOLDER = ROOT / "src" / "steadygrad" / "paper" / "datasets"
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from steadygrad.engine import Listener, Summary, cores, run
-from steadygrad.engine.locks import TrialLocks
-from steadygrad.experiments.experiment import Experiment, Preset, merge, settings
-from steadygrad.records import read
+from steadygrad.paper.engine import Listener, Summary, cores, run
+from steadygrad.paper.engine.locks import TrialLocks
+from steadygrad.paper.experiments.experiment import Experiment, Preset, merge, settings
+from steadygrad.paper.records import read
 from toy import TOY, Toy, seeds
 
 METHODS = ("sum", "fail", "die", "tensor", "inf", "warn", "machine", "exit")
@@ -229,7 +229,7 @@ def test_two_runs_on_one_folder_share_the_work(tmp_path, uninterrupted):
 
 
 def test_locks_hold_between_processes_and_end_with_them(tmp_path):
-    code = "import sys; from pathlib import Path; from steadygrad.engine.locks import TrialLocks; c = TrialLocks(Path(sys.argv[1])).__enter__(); print(c.take('a' * 16), c.take('b' * 16), flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from steadygrad.paper.engine.locks import TrialLocks; c = TrialLocks(Path(sys.argv[1])).__enter__(); print(c.take('a' * 16), c.take('b' * 16), flush=True); sys.stdin.read()"
     with TrialLocks(tmp_path) as locks:
         assert locks.take("a" * 16)
         other = subprocess.Popen(

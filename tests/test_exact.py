@@ -17,7 +17,7 @@ from problems import FAMILIES, Affine, tanh_problem
 from steadygrad.gradient.instead import evaluations
 from steadygrad.gradient.schedule import Plan, logarithm, rooms_for, square_root
 from steadygrad.gradient.trail import Trail
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 
 DOUBLE = torch.float64
 METHODS = [

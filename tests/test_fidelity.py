@@ -9,18 +9,18 @@ import pytest
 import torch
 
 import steadygrad as sg
-from steadygrad.experiments import EXPERIMENTS
-from steadygrad.experiments.citation import data
-from steadygrad.experiments.citation.experiment import build, run
-from steadygrad.experiments.citation.model import Linear
-from steadygrad.experiments.citation.presets import EARLIER, PUBLISHED
-from steadygrad.experiments.experiment import settings
-from steadygrad.experiments.hopfield import Hopfield, HopfieldConfig
-from steadygrad.experiments.hopfield.presets import PUBLISHED as HOPFIELD
-from steadygrad.experiments.hopfield.training import Learning, objective, settle
-from steadygrad.experiments.hyperopt.data import Shuffled
-from steadygrad.experiments.methods import gradient
-from steadygrad.records import trial_id
+from steadygrad.paper.experiments import EXPERIMENTS
+from steadygrad.paper.experiments.citation import data
+from steadygrad.paper.experiments.citation.experiment import build, run
+from steadygrad.paper.experiments.citation.model import Linear
+from steadygrad.paper.experiments.citation.presets import EARLIER, PUBLISHED
+from steadygrad.paper.experiments.experiment import settings
+from steadygrad.paper.experiments.hopfield import Hopfield, HopfieldConfig
+from steadygrad.paper.experiments.hopfield.presets import PUBLISHED as HOPFIELD
+from steadygrad.paper.experiments.hopfield.training import Learning, objective, settle
+from steadygrad.paper.experiments.hyperopt.data import Shuffled
+from steadygrad.paper.experiments.methods import gradient
+from steadygrad.paper.records import trial_id
 
 RESULTS = Path(__file__).parents[1] / "results"
 

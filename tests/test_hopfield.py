@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadygrad.experiments.hopfield import HOPFIELD, Hopfield, HopfieldConfig, corrupt, digits, looking, training
-from steadygrad.experiments.hopfield.data import pack, unpack
 from steadygrad.fixedpoint import Picard
 from steadygrad.gradient import BPTT, Implicit
 from steadygrad.linear import Auto, Dense
+from steadygrad.paper.experiments.hopfield import HOPFIELD, Hopfield, HopfieldConfig, corrupt, digits, looking, training
+from steadygrad.paper.experiments.hopfield.data import pack, unpack
 
 SMALL = HopfieldConfig(side=7, hidden=24, passes=4, rate=4e-3, warmup=1, validate_every=2, updates=12)
 

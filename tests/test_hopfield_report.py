@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from steadygrad import records
-from steadygrad.experiments.experiment import settings
-from steadygrad.experiments.hopfield import corrupt, digits
-from steadygrad.experiments.hopfield.data import pack, unpack
-from steadygrad.experiments.hopfield.experiment import HopfieldConfig
-from steadygrad.experiments.hopfield.presets import PUBLISHED
-from steadygrad.records import Record
-from steadygrad.report import Figure, page, style
-from steadygrad.report.drawing import Drawn
-from steadygrad.report.hopfield import section
-from steadygrad.report.hopfield import trials as sorting
-from steadygrad.report.hopfield.h3 import unpacked
-from steadygrad.report.hopfield.h4 import steady_after
-from steadygrad.report.hopfield.trials import HopfieldTrial, sort, start_error
-from steadygrad.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED
+from steadygrad.paper import records
+from steadygrad.paper.experiments.experiment import settings
+from steadygrad.paper.experiments.hopfield import corrupt, digits
+from steadygrad.paper.experiments.hopfield.data import pack, unpack
+from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig
+from steadygrad.paper.experiments.hopfield.presets import PUBLISHED
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, page, style
+from steadygrad.paper.report.drawing import Drawn
+from steadygrad.paper.report.hopfield import section
+from steadygrad.paper.report.hopfield import trials as sorting
+from steadygrad.paper.report.hopfield.h3 import unpacked
+from steadygrad.paper.report.hopfield.h4 import steady_after
+from steadygrad.paper.report.hopfield.trials import HopfieldTrial, sort, start_error
+from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED
 
 IMAGES = digits(7)
 CONFIGS = {

@@ -16,7 +16,7 @@ from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.memory import Kept, allowed, readable
 from steadygrad.hyper.problem import Inner
 from steadygrad.hyper.rest import Travel
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 from trainings import data, in_double, noisy_net, on, small_net, squared
 
 

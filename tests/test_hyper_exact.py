@@ -16,7 +16,7 @@ import steadygrad as sg
 from steadygrad import hyper
 from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.replay import affordable
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 from trainings import data, in_double, noisy_net, on, small_net, squared
 
 

@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import steadygrad as sg
 from steadygrad import hyper
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 from trainings import data, difference, in_double, noisy_net, on, squared
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from steadygrad.experiments.experiment import merge, settings
-from steadygrad.experiments.hyperopt import HYPEROPT, HyperoptConfig, cost
-from steadygrad.experiments.hyperopt.data import batches, digits, mislabel
-from steadygrad.experiments.hyperopt.estimate import Distance, errors, estimate, exact
-from steadygrad.experiments.hyperopt.presets import CORRECTED, PUBLISHED
-from steadygrad.experiments.hyperopt.problem import Problem, free, network
-from steadygrad.measure import peak_memory
+from steadygrad.paper.experiments.experiment import merge, settings
+from steadygrad.paper.experiments.hyperopt import HYPEROPT, HyperoptConfig, cost
+from steadygrad.paper.experiments.hyperopt.data import batches, digits, mislabel
+from steadygrad.paper.experiments.hyperopt.estimate import Distance, errors, estimate, exact
+from steadygrad.paper.experiments.hyperopt.presets import CORRECTED, PUBLISHED
+from steadygrad.paper.experiments.hyperopt.problem import Problem, free, network
+from steadygrad.peak_memory import peak_memory
 
 SMALL = {"images": 60, "training_steps": 12, "steps": 6, "meta_steps": 3, "reference_every": 2}
 AS_PUBLISHED = replace(PUBLISHED, **SMALL, batch=20)

@@ -27,17 +27,17 @@ from hyperopt_records import (
     mode_records,
     tune,
 )
-from steadygrad import records
-from steadygrad.experiments.hyperopt import HyperoptConfig
-from steadygrad.records import Record
-from steadygrad.report import Figure, Table, page, style
-from steadygrad.report.drawing import Drawn
-from steadygrad.report.hyperopt import section
-from steadygrad.report.hyperopt.m1 import bend, end
-from steadygrad.report.hyperopt.m4 import embedding, pace, straightness
-from steadygrad.report.hyperopt.trials import BEFORE, sort
-from steadygrad.report.trial import ratio
-from steadygrad.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
+from steadygrad.paper import records
+from steadygrad.paper.experiments.hyperopt import HyperoptConfig
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, Table, page, style
+from steadygrad.paper.report.drawing import Drawn
+from steadygrad.paper.report.hyperopt import section
+from steadygrad.paper.report.hyperopt.m1 import bend, end
+from steadygrad.paper.report.hyperopt.m4 import embedding, pace, straightness
+from steadygrad.paper.report.hyperopt.trials import BEFORE, sort
+from steadygrad.paper.report.trial import ratio
+from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
 
 
 def verdicts(found: list[Record]) -> dict[str, tuple[str, str]]:

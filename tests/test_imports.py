@@ -10,19 +10,20 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"attention", "autocast", "failure", "files", "order", "sparse", "supported", "tree"},
-    {"method", "solution", "state", "randomness"},
-    {"update", "measure", "ragged", "rows", "iteration"},
-    {"jacobian", "fixedpoint", "program"},
-    {"compiled"},
+    {"failure", "files", "method", "peak_memory", "sparse", "supported"},
+    {"solution", "state"},
+    {"iteration", "update"},
+    {"fixedpoint"},
     {"linear"},
     {"gradient", "roots"},
     {"api", "diagnose", "penalty"},
-    {"module", "forms", "hyper"},
-    {"__init__", "datasets", "records"},
-    {"experiments", "report"},
-    {"engine", "playground"},
-    {"cli"},
+    {"equations", "hyper", "module"},
+    {"__init__"},
+    {"paper.__init__", "paper.datasets", "paper.records"},
+    {"paper.experiments", "paper.report"},
+    {"paper.engine", "paper.playground"},
+    {"paper.cli"},
+    {"__main__"},
 ]
 # What parts may need besides torch and the standard library: the core judges in numpy's numbers; `diagnose` only for its plots, `hyper` for its bar.
 EXTRAS = {
@@ -31,21 +32,25 @@ EXTRAS = {
     "gradient": {"numpy"},
     "diagnose": {"matplotlib"},
     "hyper": {"rich"},
-    "datasets": {"numpy"},
-    "records": {"numpy"},
-    "experiments": {"numpy", "sklearn"},
-    "report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
-    "engine": {"numpy"},
-    "playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
-    "cli": {"rich", "tyro"},
+    "paper.datasets": {"numpy"},
+    "paper.records": {"numpy"},
+    "paper.experiments": {"numpy", "sklearn"},
+    "paper.report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
+    "paper.engine": {"numpy"},
+    "paper.playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
+    "paper.cli": {"rich", "tyro"},
 }
 ORDER = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
 def part(path: Path) -> str:
-    relative = path.relative_to(ROOT)
-    return relative.parts[0].removesuffix(".py")
+    """The part of the package that a file belongs to: its first name, its first two below `paper`."""
+    return _part(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def _part(names) -> str:
+    return ".".join(names[: 2 if names[0] == "paper" else 1]) if names else "__init__"
 
 
 def imported(path: Path):
@@ -54,7 +59,10 @@ def imported(path: Path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module
+            if node.module == "steadygrad.paper":
+                yield from (f"steadygrad.paper.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -64,7 +72,7 @@ def test_direction(path):
     for name in imported(path):
         top, *rest = name.split(".")
         if top == "steadygrad":
-            there = rest[0] if rest else "__init__"
+            there = _part(rest)
             assert here == there or ORDER[there] < ORDER[here], f"{here} must not import {there}"
         else:
             allowed = {"torch", *EXTRAS.get(here, set())}
@@ -76,7 +84,7 @@ def test_core_loads_no_extras_and_experiments_are_there_when_asked_for():
 import sys, steadygrad as sg
 extras = {"numpy", "sklearn", "matplotlib", "rich", "tyro", "jinja2"}
 loaded = {name for name in sys.modules if name.startswith("steadygrad.")}
-assert not {"steadygrad.experiments", "steadygrad.datasets", "steadygrad.report"} & loaded, loaded
+assert not {"steadygrad.paper"} & loaded, loaded
 assert not extras - {"numpy"} & set(sys.modules), "torch itself brings numpy, nobody the others"
 print(sg.experiments.hopfield.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
 """
@@ -95,5 +103,5 @@ except ModuleNotFoundError as error:
     print(error)
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "steadygrad.experiments needs sklearn" in printed
+    assert "steadygrad.paper.experiments needs sklearn" in printed
     assert "pip install 'steadygrad[experiments]'" in printed

@@ -6,9 +6,9 @@ from torch import nn
 
 import steadygrad as sg
 from problems import relative
-from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 CHANGED = "modified by an inplace operation"
 a = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)

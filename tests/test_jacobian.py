@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import steadygrad as sg
-from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout, leaves_of
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 
 def linearised(function, state):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import steadygrad as sg
-from steadygrad.measure import peak_memory
+from steadygrad.peak_memory import peak_memory
 
 IMPLICIT = [
     lambda K: sg.Implicit(sg.Neumann(steps=K)),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from steadygrad import records
-from steadygrad.records import Record
-from steadygrad.report import Figure, Part, Section, Table, page, style
-from steadygrad.report.verdicts import AT_LENGTH, HOLDS, Verdict
+from steadygrad.paper import records
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, Part, Section, Table, page, style
+from steadygrad.paper.report.verdicts import AT_LENGTH, HOLDS, Verdict
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

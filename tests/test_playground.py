@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
-from steadygrad.playground import methods, retrieval, updates
-from steadygrad.playground.guard import ELSEWHERE, OwnPagesOnly
+from steadygrad.paper.playground import methods, retrieval, updates
+from steadygrad.paper.playground.guard import ELSEWHERE, OwnPagesOnly
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -94,7 +94,7 @@ def address():
     pytest.importorskip("gradio", reason="the playground needs gradio: pip install 'steadygrad[playground]'")
     import uvicorn
 
-    from steadygrad.playground.app import application
+    from steadygrad.paper.playground.app import application
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from steadygrad.records import Record
-from steadygrad.report import Part, Section, Table
-from steadygrad.report.verdicts import HOLDS, SHORTER, Verdict
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Part, Section, Table
+from steadygrad.paper.report.verdicts import HOLDS, SHORTER, Verdict
 
 ROOT = Path(__file__).parents[1]
 SPEC = importlib.util.spec_from_file_location("publish", ROOT / "tools" / "publish.py")

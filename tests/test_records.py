@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadygrad import files, records
-from steadygrad.engine.environment import environment
-from steadygrad.records import Record, dumps, loads, read, trial_id, write
+from steadygrad import files
+from steadygrad.paper import records
+from steadygrad.paper.engine.environment import environment
+from steadygrad.paper.records import Record, dumps, loads, read, trial_id, write
 
 RECORD = Record(
     "toy",

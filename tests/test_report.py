@@ -10,10 +10,10 @@ import pytest
 from jinja2 import ChoiceLoader, DictLoader
 from matplotlib.figure import Figure as Picture
 
-from steadygrad import records
-from steadygrad.records import Record
-from steadygrad.report import Figure, NoRecordsError, Part, Section, Table, facts, generic, page, style, verdicts
-from steadygrad.report.verdicts import Verdict
+from steadygrad.paper import records
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, NoRecordsError, Part, Section, Table, facts, generic, page, style, verdicts
+from steadygrad.paper.report.verdicts import Verdict
 
 MACHINE = {
     "cpu": "Abacus 3000",

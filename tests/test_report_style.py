@@ -5,7 +5,7 @@ import math
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.report import SECTIONS, Table, page, style, text
+from steadygrad.paper.report import SECTIONS, Table, page, style, text
 
 
 def test_columns_of_numbers_are_aligned_to_the_right():

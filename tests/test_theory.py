@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from steadygrad.experiments.experiment import settings
-from steadygrad.experiments.theory import THEORY, TheoryConfig
-from steadygrad.experiments.theory.maps import Map, relative
-from steadygrad.experiments.theory.penalties import PENALTIES
-from steadygrad.records import Record
-from steadygrad.report import Figure, style
-from steadygrad.report.theory import section
-from steadygrad.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA
+from steadygrad.paper.experiments.experiment import settings
+from steadygrad.paper.experiments.theory import THEORY, TheoryConfig
+from steadygrad.paper.experiments.theory.maps import Map, relative
+from steadygrad.paper.experiments.theory.penalties import PENALTIES
+from steadygrad.paper.records import Record
+from steadygrad.paper.report import Figure, style
+from steadygrad.paper.report.theory import section
+from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA
 
 SMALL = TheoryConfig(size=8, terms=6, descents=8)
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import steadygrad as sg
 from problems import relative
-from steadygrad import randomness
-from steadygrad.attention import differentiable_attention
+from steadygrad.update import randomness
+from steadygrad.update.attention import differentiable_attention
 
 THREADS = 4
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadygrad import tree
+from steadygrad.state import tree
 
 Pair = collections.namedtuple("Pair", "left right")
 leaves = st.builds(lambda n: torch.tensor(float(n)), st.integers(-5, 5))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from steadygrad.report import verdicts
-from steadygrad.report.verdicts import Gap, Length, Outcome, Verdict, all_of, as_published, where_assumptions_hold
+from steadygrad.paper.report import verdicts
+from steadygrad.paper.report.verdicts import Gap, Length, Outcome, Verdict, all_of, as_published, where_assumptions_hold
 
 YES, NO, NOISE, MISSING = Outcome.YES, Outcome.NO, Outcome.NOISE, Outcome.MISSING
 FULL, SHORT = Length(2000, 2000, "epochs"), Length(100, 2000, "epochs")

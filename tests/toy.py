@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from steadygrad.experiments.experiment import Experiment, Preset
+from steadygrad.paper.experiments.experiment import Experiment, Preset
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import sys
 
 import toy
-from steadygrad.cli import main
-from steadygrad.experiments import EXPERIMENTS
+from steadygrad.paper.cli import main
+from steadygrad.paper.experiments import EXPERIMENTS
 
 if __name__ == "__main__":
     EXPERIMENTS["toy"] = toy.TOY

@@ -1,8 +1,8 @@
 """Make the data that the wheel carries from the raw files, byte for byte the same each time.
 
-    python tools/pack_datasets.py [--raw ../shared/data] [--out src/steadygrad/datasets]
+    python tools/pack_datasets.py [--raw ../shared/data] [--out src/steadygrad/paper/datasets]
 
-Writes cora.npz, pubmed.npz and mnist.npz and prints their SHA-256, which belong into src/steadygrad/datasets/embedded.py.
+Writes cora.npz, pubmed.npz and mnist.npz and prints their SHA-256, which belong into src/steadygrad/paper/datasets/embedded.py.
 The raw Pubmed files are pickles, and pickles run code: only the four names that they rightly hold are looked up.
 """
 
@@ -148,7 +148,7 @@ PACKERS = {"cora": cora, "pubmed": pubmed, "mnist": mnist}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--raw", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the raw files")
-    parser.add_argument("--out", type=Path, default=ROOT / "src" / "steadygrad" / "datasets", help="folder to write to")
+    parser.add_argument("--out", type=Path, default=ROOT / "src" / "steadygrad" / "paper" / "datasets", help="folder to write to")
     options = parser.parse_args()
     for name, packer in PACKERS.items():
         content = pack(packer(options.raw))

@@ -15,11 +15,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from steadygrad import records
 from steadygrad.files import write_atomically
-from steadygrad.report import SECTIONS, Figure, Section, Table, facts, page
-from steadygrad.report.drawing import Drawn, draw
-from steadygrad.report.verdicts import Verdict
+from steadygrad.paper import records
+from steadygrad.paper.report import SECTIONS, Figure, Section, Table, facts, page
+from steadygrad.paper.report.drawing import Drawn, draw
+from steadygrad.paper.report.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, REPORT = ROOT / "results", ROOT / "results" / "report.html"

@@ -10,9 +10,9 @@ try:
 except (ImportError, AttributeError) as error:
     raise supported.untested(error) from error
 from steadygrad.diagnose import Diagnosis, diagnose
+from steadygrad.equations import minimum, root
 from steadygrad.failure import past_warnings
 from steadygrad.fixedpoint import Anderson, Broyden, Picard, Reversible
-from steadygrad.forms import minimum, root
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Implicit, Phantom
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.module import Equilibrium
@@ -71,6 +71,8 @@ def __getattr__(name: str) -> Any:
 
     `sg.datasets` and `sg.experiments` need extras besides, which the core does not.
     """
-    if name in ("datasets", "experiments", "hyper", "penalty"):
+    if name in ("hyper", "penalty"):
         return importlib.import_module(f"steadygrad.{name}")
+    if name in ("datasets", "experiments"):
+        return importlib.import_module(f"steadygrad.paper.{name}")
     raise AttributeError(f"module 'steadygrad' has no attribute {name!r}")

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.autocast import without_autocast
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
-from steadygrad.ragged import RaggedLayout
 from steadygrad.solution import (
     OnFailure,
     Problems,
@@ -27,7 +25,9 @@ from steadygrad.solution import (
     report_failure,
 )
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
+from steadygrad.state.ragged import RaggedLayout
 from steadygrad.update import Update
+from steadygrad.update.autocast import without_autocast
 
 SHORTHANDS: dict[str, Gradient] = {
     "auto": Implicit(Auto()),

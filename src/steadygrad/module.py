@@ -14,9 +14,9 @@ from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
 from steadygrad.method import check_count
-from steadygrad.order import refuse_swapped_names, wrong_shape
 from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
 from steadygrad.state import State, in_full_precision, leaves_of, map_state
+from steadygrad.update.order import refuse_swapped_names, wrong_shape
 
 
 class Equilibrium(nn.Module):

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.attention import differentiable_attention
 from steadygrad.diagnose.checks import CALLS, Parameters, compare_derivative, dependence_on, difference_of_two_calls
 from steadygrad.diagnose.decay import observe
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
@@ -24,12 +23,13 @@ from steadygrad.diagnose.used import Used
 from steadygrad.diagnose.verdict import findings
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
-from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import Auto
 from steadygrad.method import check_count
 from steadygrad.solution import Solution, Status, SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
+from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.jacobian import Jacobian, transposed
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 

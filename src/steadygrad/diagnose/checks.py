@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from steadygrad.diagnose.scale import Scale
 from steadygrad.iteration.norms import norms
-from steadygrad.jacobian import Jacobian
 from steadygrad.solution import SteadyStateError
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 Parameters = nn.Module | Mapping[str, Tensor] | Iterable[Tensor]
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from steadygrad.diagnose.scale import ratio
 from steadygrad.iteration.norms import norms
-from steadygrad.jacobian import Linear
 from steadygrad.linear import Auto
 from steadygrad.solution import Status
+from steadygrad.update.jacobian import Linear
 
 
 @dataclass(frozen=True)

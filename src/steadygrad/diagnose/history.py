@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from steadygrad.diagnose.spectrum import spectrum
-from steadygrad.jacobian import Jacobian
 from steadygrad.solution import AdjointRecord, OnFailure, Solution, report_failure
 from steadygrad.state import Layout, leaves_of
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 LENGTH = 200
 """Entries kept: the oldest go first."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from steadygrad.diagnose.effort import THOROUGH, Effort
-from steadygrad.jacobian import Linear, transposed
 from steadygrad.linear import Auto
 from steadygrad.linear.basis import Basis
-from steadygrad.rows import norm, over
 from steadygrad.solution import Status
+from steadygrad.state.rows import norm, over
+from steadygrad.update.jacobian import Linear, transposed
 
 Product = Callable[[Tensor], Tensor]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from steadygrad.jacobian import Jacobian
+from steadygrad.update.jacobian import Jacobian
 
 MIXED = 100.0
 """Leaves whose elements differ by more than this factor are of different units; below it they are left as they are."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.method import check_count
-from steadygrad.rows import dot, norm
+from steadygrad.state.rows import dot, norm
 
 
 class Corrected(NamedTuple):

@@ -10,16 +10,12 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.autocast import without_autocast
-from steadygrad.compiled import CompiledJacobian
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
-from steadygrad.jacobian import Jacobian, Linear, transposed
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
-from steadygrad.rows import dot, over
 from steadygrad.solution import (
     AdjointRecord,
     AdjointSolution,
@@ -29,6 +25,10 @@ from steadygrad.solution import (
     magnitude,
     report_failure,
 )
+from steadygrad.state.rows import dot, over
+from steadygrad.update.autocast import without_autocast
+from steadygrad.update.compiled import CompiledJacobian
+from steadygrad.update.jacobian import Jacobian, Linear, transposed
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.autocast import without_autocast
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.gradient.closure import Closure
 from steadygrad.gradient.problem import Problem, Solved, own_constants, own_leaves
 from steadygrad.iteration import Ended
 from steadygrad.solution import AdjointRecord, OnFailure, SteadyStateError
 from steadygrad.update import Update
+from steadygrad.update.autocast import without_autocast
 
 Carried = tuple[Tensor, ...]
 """What of a solver's state the next step depends on, each (problems, size); the last of them is the value."""

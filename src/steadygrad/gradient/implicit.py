@@ -14,9 +14,9 @@ from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, 
 from steadygrad.gradient.reroute import Correct, Guard, Reroute
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import Numbers
-from steadygrad.jacobian import Jacobian
 from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
 from steadygrad.solution import AdjointRecord, OnFailure, Status
+from steadygrad.update.jacobian import Jacobian
 
 Initial = Literal["zeros", "uniform"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadygrad.compiled import CompiledUpdate
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import leaf_norms
 from steadygrad.method import Method
 from steadygrad.solution import AdjointRecord, OnFailure, Status, report_failure
 from steadygrad.update import AGREEMENT, Update
+from steadygrad.update.compiled import CompiledUpdate
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import reach_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
-from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 APART = 10.0
 """Leaves whose elements differ in size by less than this factor are left as they are."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from steadygrad.attention import differentiable_attention
+from steadygrad.update.attention import differentiable_attention
 
 
 def transformed() -> bool:

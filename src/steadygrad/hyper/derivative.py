@@ -13,9 +13,9 @@ from steadygrad.diagnose.scale import Scale
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.optimiser import Descent, Optimiser
 from steadygrad.hyper.problem import Hyper, Inner, Trainer
-from steadygrad.jacobian import Jacobian
 from steadygrad.state import Layout, State, map_state
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 WARM_UP = 10
 """Steps that may do nothing before the derivative of a step is looked at."""

@@ -18,11 +18,11 @@ from steadygrad.hyper.estimate import Estimate, Gradients
 from steadygrad.hyper.objective import Slope, pull, slope, total
 from steadygrad.hyper.problem import Inner, Split, Trainer, with_gradient
 from steadygrad.hyper.samples import Average, Fresh, Full, Samples
-from steadygrad.jacobian import Jacobian
 from steadygrad.linear import Neumann
 from steadygrad.solution import AdjointRecord, AdjointSolution, OnFailure, magnitude, report_failure
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 GROWTH = 1e3
 """Terms of a stochastic Neumann series that are this much larger than the cotangent have diverged."""

@@ -13,13 +13,13 @@ from torch import Tensor
 from steadygrad.iteration import Forecast
 from steadygrad.iteration.error import Gains
 from steadygrad.iteration.norms import Numbers, numbers
-from steadygrad.jacobian import Linear
 from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.rows import norm, over
+from steadygrad.state.rows import norm, over
+from steadygrad.update.jacobian import Linear
 
 SERIES = 300
 """Terms that the series may still need. A step of GMRES takes some three products' time on a cheap F, and on the test

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.rows import norm, over
+from steadygrad.state.rows import norm, over
 
 BLOCK = 8
 """Vectors a block: few enough to waste little, many enough for products that pay."""

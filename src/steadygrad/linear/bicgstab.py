@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.rows import dot, over
+from steadygrad.state.rows import dot, over
 
 BROKEN = 1e-14
 """A shadow residual whose cosine to the residual is below this has broken down: a hundred roundings of float64."""

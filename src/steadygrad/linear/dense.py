@@ -11,9 +11,9 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
-from steadygrad.jacobian import Linear
 from steadygrad.linear.solver import AdjointSolver, LinearSolution, beyond_rounding, default_rtol, precision_of
 from steadygrad.solution import Status
+from steadygrad.update.jacobian import Linear
 
 ATTAINABLE = 100.0
 """LU reaches the default tolerance of the iterative solvers with this much to spare."""

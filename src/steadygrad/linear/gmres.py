@@ -12,7 +12,7 @@ from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.basis import Basis
 from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.method import check_count
-from steadygrad.rows import norm, over
+from steadygrad.state.rows import norm, over
 
 CENTRE = 1.6
 """Both guesses behind `gain_of` are low; this factor is the median of error / guess over the test problems."""

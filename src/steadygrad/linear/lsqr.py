@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.rows import norm, over
+from steadygrad.state.rows import norm, over
 
 
 class Bidiagonal(NamedTuple):

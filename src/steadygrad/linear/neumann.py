@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.error import Gains, gains_by_products
-from steadygrad.jacobian import KEPT
 from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.update.jacobian import KEPT
 
 WINDOW = KEPT
 """Products kept for the estimate of the error: more hardly help, and each takes the memory of a state."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.solver import TRAIL, LinearSolver, System
 from steadygrad.method import check_number
-from steadygrad.rows import dot, over
+from steadygrad.state.rows import dot, over
 
 
 class Descent(NamedTuple):

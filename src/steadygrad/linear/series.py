@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import norms
-from steadygrad.jacobian import Linear
 from steadygrad.linear.solver import LinearSolution
-from steadygrad.rows import norm
 from steadygrad.solution import Status
+from steadygrad.state.rows import norm
+from steadygrad.update.jacobian import Linear
 
 TERMS = 20
 """Terms that are tried at the most: the series either falls within these or does not."""

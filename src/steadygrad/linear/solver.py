@@ -15,9 +15,9 @@ from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, Iteration, drive
 from steadygrad.iteration.error import Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
-from steadygrad.jacobian import Linear
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
+from steadygrad.update.jacobian import Linear
 
 TRAIL = 6
 """States kept for the estimate of the error: more hardly help, and each takes memory."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, over
 
 SYMMETRIC = 0.6
 """The part of GMRES's factor that symmetry spares: the median of estimate / error over the symmetric test problems."""

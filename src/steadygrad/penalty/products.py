@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.attention import differentiable_attention
-from steadygrad.jacobian import drop_grad, explained
 from steadygrad.method import check_count
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update, needs_gradient
+from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.jacobian import drop_grad, explained
 
 
 class Products:

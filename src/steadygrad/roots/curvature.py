@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadygrad.jacobian import Jacobian
-from steadygrad.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, over
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 STEPS = 20
 """Lanczos steps: the extreme curvatures show within these unless they lie in a dense cluster."""

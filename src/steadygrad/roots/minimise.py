@@ -15,8 +15,8 @@ from steadygrad.linear import MINRES
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
 from steadygrad.roots.newton import combine, differentiable, far_from, newton_step
-from steadygrad.rows import dot, norm
 from steadygrad.state import State, leaves_of, map_state
+from steadygrad.state.rows import dot, norm
 from steadygrad.update import Update
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.jacobian import Jacobian, transposed
 from steadygrad.linear import GMRES, AdjointSolver
-from steadygrad.rows import norm
 from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
+from steadygrad.state.rows import norm
 from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian, transposed
 
 HALVINGS = 8
 """How often a step that does not shrink the residual is halved."""

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.jacobian import Jacobian
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
 from steadygrad.roots.minimise import downhill
 from steadygrad.roots.newton import differentiable, far_from
-from steadygrad.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, over
+from steadygrad.update.jacobian import Jacobian
 
 HALVINGS = 20
 """How often a step that does not lower the energy is halved."""

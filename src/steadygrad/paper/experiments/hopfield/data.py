@@ -1,0 +1,54 @@
+"""The images to be stored: the first MNIST digit of each class in black and white, and their corruption."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from steadygrad.paper.datasets import mnist
+
+SIDE = 28
+
+
+def digits(side: int = SIDE) -> Tensor:
+    """(10, side²) zeros and ones: the first training image of each digit, a pixel set where there is any ink.
+
+    A smaller side, for quick runs, averages blocks of pixels and sets those with a quarter of full ink.
+    """
+    if side < 1 or SIDE % side:
+        raise ValueError(f"side must divide {SIDE}, the side of an MNIST image; got {side}.")
+    data = mnist()
+    first = [int((data.labels == digit).nonzero()[0]) for digit in range(10)]
+    images = data.images[first].float() / 255
+    if side == SIDE:
+        return (images > 0).float().flatten(1)
+    return (avg_pool2d(images, SIDE // side) > 0.25).float().flatten(1)
+
+
+def corrupt(images: Tensor, seed: int, fraction: float = 0.5) -> Tensor:
+    """The images with a `fraction` of the set pixels of each cleared, drawn by `seed`."""
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must lie between 0 and 1; got {fraction}.")
+    generator = torch.Generator().manual_seed(seed)
+    out = images.clone()
+    for row in out:
+        on = row.nonzero().squeeze(1)
+        row[on[torch.randperm(len(on), generator=generator)[: round(fraction * len(on))]]] = 0
+    return out
+
+
+def pack(images: Tensor) -> list[str]:
+    """Black and white images as hexadecimal digits, eight pixels a pair, the first pixel in the highest bit."""
+    return [bytes(_bytes(row)).hex() for row in images.ne(0).int().tolist()]
+
+
+def unpack(packed: list[str], pixels: int) -> Tensor:
+    """What `pack` was given, as (images, pixels) zeros and ones."""
+    rows = [[bit for byte in bytes.fromhex(text) for bit in map(int, f"{byte:08b}")][:pixels] for text in packed]
+    return torch.tensor(rows, dtype=torch.float32).view(len(packed), pixels)
+
+
+def _bytes(bits: list[int]) -> list[int]:
+    padded = bits + [0] * (-len(bits) % 8)
+    return [int("".join(map(str, padded[i : i + 8])), 2) for i in range(0, len(padded), 8)]

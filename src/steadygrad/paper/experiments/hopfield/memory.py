@@ -1,0 +1,183 @@
+"""A memory for one's own black and white images, made of the experiment's Hopfield network in its corrected mode."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from steadygrad import Auto, Implicit, Picard, Status
+from steadygrad.paper.experiments.experiment import ReportProgress
+from steadygrad.paper.experiments.hopfield.data import corrupt
+from steadygrad.paper.experiments.hopfield.looking import retrieve
+from steadygrad.paper.experiments.hopfield.model import Hopfield
+from steadygrad.paper.experiments.hopfield.training import Learning, Schedule, pixels, settle
+
+FORMAT = "steadygrad associative memory 1"
+SLOPE = 3.0
+DRAWS = 5
+"""Corruptions of each image with which `store` tries what it has stored."""
+TOLERATED = 0.02
+"""The share of wrong pixels, with half of the set ones cleared, up to which an image counts as stored well."""
+
+
+SHOWN = 10
+"""Images that a message names."""
+
+
+class MemoryWarning(UserWarning):
+    """Something was not stored well, or a recall did not settle."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How well each image was stored: the share of its pixels that come back wrong."""
+
+    clean: tuple[float, ...]
+    """from the image itself"""
+    corrupted: tuple[float, ...]
+    """with half of its set pixels cleared, the mean of five draws"""
+
+    @property
+    def badly(self) -> tuple[int, ...]:
+        """The numbers, from 0, of the images that were not stored well: not `clean` without an error, or over 2 % `corrupted`."""
+        errors = enumerate(zip(self.clean, self.corrupted, strict=True))
+        return tuple(number for number, (clean, corrupted) in errors if not (clean == 0 and corrupted <= TOLERATED))
+
+    @property
+    def well(self) -> bool:
+        return not self.badly
+
+    def __str__(self) -> str:
+        if self.well:
+            worst = f"{max(self.corrupted):.1%}"
+            return f"{len(self.clean)} stored; with half of its set pixels cleared, at most {worst} of an image comes back wrong."
+        named = ", ".join(f"{i} ({self.clean[i]:.1%}, {self.corrupted[i]:.1%})" for i in self.badly[:SHOWN])
+        more = ", ..." if len(self.badly) > SHOWN else ""
+        return (
+            f"{len(self.badly)} of {len(self.clean)} not stored well: image {named}{more}. In brackets: pixels that come back "
+            "wrong from the image itself, and with half of its set pixels cleared. Take more passes, more hidden neurons or "
+            "another rate, or leave out some images that are nearly alike."
+        )
+
+
+class AssociativeMemory:
+    """Store black and white images, recall them from corrupted ones.
+
+    A continuous Hopfield network h ← W φ(b h) with the image clamped to its observed neurons; its output neurons show the
+    image at the steady state, and the implicit gradient there teaches it. It completes images of which set pixels are
+    missing; the weights grow with the square of the pixels. Liao et al. 2018, section 5.1.
+
+    >>> memory = AssociativeMemory((2, 2), hidden=16)
+    >>> memory.store([[[1, 0], [0, 1]], [[0, 1], [1, 0]]]).clean
+    (0.0, 0.0)
+    >>> memory.recall([[[1, 0], [0, 1]]]).int().tolist()
+    [[[1, 0], [0, 1]]]
+    """
+
+    def __init__(self, shape: Sequence[int], hidden: int | None = None, seed: int = 0) -> None:
+        """For images of this shape; 1.3 hidden neurons a pixel unless told otherwise, as in the paper."""
+        self.shape = tuple(shape)
+        if not self.shape or not all(isinstance(side, int) and side >= 1 for side in self.shape):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"shape must be the lengths of an image's sides, as (12, 12); got {tuple(shape)}.")
+        self.hidden = max(16, round(1.3 * prod(self.shape))) if hidden is None else hidden
+        self.seed = seed
+        self.model = self._fresh()
+        self._learnt = False
+
+    @torch.enable_grad()
+    def store(
+        self, images: Any, passes: int = 200, rate: float | None = None, report: ReportProgress | None = None, updates: int = 50
+    ) -> Stored:
+        """Learn the images, (count, *shape) of zeros and ones, from fresh weights: what was stored before is forgotten.
+
+        `report(done, passes, "L1 0.12")` is called after every pass. Warns if an image is not stored well. The rate is Adam's;
+        unless given it is 0.4 / pixels, 0.01 at most: half of what suits the digits of the experiment, for twice its passes.
+        """
+        x = self._flat(images)
+        rate = min(0.01, 0.4 / prod(self.shape)) if rate is None else rate
+        forward = Picard(max_steps=updates, rtol=1e-5)
+        schedule = Schedule("sigmoid", passes, rate, passes // 10, True, min(len(x), 50), forward)
+        self.model, self._learnt = self._fresh(), False
+        for done in Learning(self.model, x, schedule, lambda _: Implicit(Auto())):
+            if report is not None:
+                report(done.number, passes, f"L1 {done.l1:.3f}")
+        self._learnt = True
+        stored = self._check(x, updates)
+        if not stored.well:
+            warnings.warn(str(stored), MemoryWarning, stacklevel=3)  # beyond enable_grad
+        return stored
+
+    @torch.no_grad()
+    def recall(self, corrupted: Any, updates: int = 200) -> Tensor:
+        """What the memory makes of corrupted images, (count, *shape) of zeros and ones; True where a pixel is set.
+
+        The network is updated until its state moves by less than a part in 10⁴. Warns if an image's state does not settle.
+        """
+        if not self._learnt:
+            raise RuntimeError("nothing is stored yet; call store(images) first, or AssociativeMemory.load(path).")
+        solution, _ = settle(self.model, self._flat(corrupted), Picard(max_steps=updates, rtol=1e-4), Implicit(Auto()))
+        restless = [i for i, status in enumerate(solution.problems.statuses) if status is not Status.CONVERGED]
+        if restless:
+            named = ", ".join(map(str, restless[:SHOWN])) + ", ..." * (len(restless) > SHOWN)
+            warnings.warn(
+                f"{len(restless)} of {len(solution.problems.statuses)} recalls did not settle in {updates} updates: image "
+                f"{named}. What they show may be no image that was stored. Raise updates, or give more of the image.",
+                MemoryWarning,
+                stacklevel=3,  # beyond no_grad
+            )
+        return (pixels(self.model, solution.value, "sigmoid") >= 0.5).view(-1, *self.shape)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights and the shape to a file."""
+        if not self._learnt:
+            raise RuntimeError("nothing is stored yet; call store(images) first.")
+        content = {"format": FORMAT, "shape": list(self.shape), "hidden": self.hidden, "seed": self.seed}
+        torch.save({**content, "weights": self.model.state_dict()}, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AssociativeMemory:
+        """Read what `save` wrote. No code in the file is run."""
+        try:
+            content = torch.load(path, weights_only=True)
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
+            raise
+        except Exception as error:  # torch raises a RuntimeError, an UnpicklingError or an EOFError, as the file may be
+            raise ValueError(f"{path} is no saved memory: {type(error).__name__}; give a file that save() wrote.") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+            raise ValueError(f"{path} is no saved memory of this version ({FORMAT!r}); give a file that save() wrote.")
+        try:
+            memory = cls(content["shape"], content["hidden"], content["seed"])  # pyright: ignore[reportUnknownArgumentType]
+            memory.model.load_state_dict(content["weights"])  # pyright: ignore[reportUnknownArgumentType]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{path} is a saved memory that does not fit together: {error}") from error
+        memory._learnt = True
+        return memory
+
+    def _fresh(self) -> Hopfield:
+        return Hopfield(prod(self.shape), self.hidden, SLOPE, 1e-3, self.seed).float()
+
+    def _flat(self, images: Any) -> Tensor:
+        """(count, pixels) zeros and ones in float32."""
+        if isinstance(images, (list, tuple)) and images and isinstance(images[0], Tensor):
+            images = torch.stack(list(cast("Sequence[Tensor]", images)))
+        x = images.detach() if isinstance(images, Tensor) else torch.tensor(images)
+        if x.shape[1:] != self.shape or not len(x):
+            wanted = ", ".join(map(str, self.shape))
+            raise ValueError(f"images have shape {tuple(x.shape)}; give (count, {wanted}), one image at least.")
+        if not ((x == 0) | (x == 1)).all():
+            raise ValueError("images hold other values than 0 and 1; threshold them first, as images > 0.5.")
+        return x.flatten(1).float()
+
+    def _check(self, x: Tensor, updates: int) -> Stored:
+        """Recall every image from itself and from corruptions of itself."""
+        inputs = torch.cat([x, *(corrupt(x, self.seed + draw) for draw in range(1, DRAWS + 1))])
+        shown = pixels(self.model, retrieve(self.model, inputs, updates), "sigmoid") >= 0.5
+        wrong = (shown.view(DRAWS + 1, *x.shape) != x.bool()).float().mean(dim=2)
+        return Stored(tuple(wrong[0].tolist()), tuple(wrong[1:].mean(dim=0).tolist()))

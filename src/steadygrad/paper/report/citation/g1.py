@@ -1,0 +1,192 @@
+"""G1: accuracy from 1 % of labels: Neumann-RBP is level with TBPTT, and both are above all others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steadygrad.paper.report.citation.trials import NAMES, PAPER, Group, Sorted, in_order, label, tested, validated
+from steadygrad.paper.report.section import NOTHING, Part, Table
+from steadygrad.paper.report.text import percent
+from steadygrad.paper.report.trial import TITLES, middle
+from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of, as_published, where_assumptions_hold
+
+WORSE = ("bptt", "rbp-uniform", "cg-rbp")
+"""What Neumann-RBP and TBPTT are to beat, besides a baseline."""
+BASELINES = ("linear", "baseline")
+"""The released code's own where it was run, else scikit-learn's, which is stronger."""
+LEVEL = 1.0
+"""Two methods are level where they differ by less than this, in points."""
+FAR = 5.0
+"""With too few seeds for a standard error, two methods are apart that differ by more than this, in points."""
+HEADS = {"as-published": "published", "corrected": "corrected"}
+
+
+def parts(found: Sorted) -> list[Part]:
+    return [part for graph in ("cora", "pubmed") for part in (level_part(found, graph), above_part(found, graph))]
+
+
+def level_part(found: Sorted, graph: str) -> Part:
+    group = next((g for g in found.lengths(graph, "as-published") if level(g) is not Outcome.MISSING), None)
+    fixed = found.of(graph, "corrected")
+    paper = f"{number(graph, 'neumann-rbp')} and {number(graph, 'tbptt')}"
+    longer = more(found, graph, group)
+    why = ""
+    if group is not None:
+        why = f"Neumann-RBP minus TBPTT {group.gap('neumann-rbp', 'tbptt', test)} points"
+        if longer is not None:
+            seeds = longer.seeds("neumann-rbp", "tbptt")
+            why += f"; after {longer.setting['epochs']:,} epochs, {seeds} seed{'s' * (seeds > 1)}: {means(longer)}"
+    return Part(
+        f"G1{'a' if graph == 'cora' else 'c'}",
+        f"{NAMES[graph]}: Neumann-RBP is level with TBPTT",
+        paper,
+        "" if group is None else means(group),
+        NOTHING
+        if group is None
+        else as_published(
+            level(group),
+            length=group.length,
+            seeds=group.seeds("neumann-rbp", "tbptt"),
+            longer=Outcome.MISSING if longer is None else near(longer),
+        ),
+        NOTHING if fixed is None else where_assumptions_hold(level(fixed), fixed.seeds("neumann-rbp", "tbptt")),
+        why + ("." if why else "") + (f" Corrected: {means(fixed)}." if fixed else ""),
+    )
+
+
+def above_part(found: Sorted, graph: str) -> Part:
+    group = next((g for g in found.lengths(graph, "as-published") if leads(g) is not Outcome.MISSING), None)
+    fixed = found.of(graph, "corrected")
+    longer = more(found, graph, group)
+    trend = "" if longer is None else f" After {longer.setting['epochs']:,} epochs TBPTT has {longer.mean('tbptt', test):.1f}."
+    best = max((m for m in PAPER[graph] if m in (*WORSE, "baseline")), key=lambda m: PAPER[graph][m])
+    return Part(
+        f"G1{'b' if graph == 'cora' else 'd'}",
+        f"{NAMES[graph]}: both are above all others",
+        f"best other {number(graph, best)}",
+        "" if group is None else best_words(group),
+        NOTHING if group is None else as_published(leads(group), length=group.length, seeds=group.seeds("neumann-rbp", "tbptt")),
+        NOTHING if fixed is None else where_assumptions_hold(leads(fixed), fixed.seeds("neumann-rbp", "tbptt")),
+        (f"Not above {losers(group)}." if group is not None and losers(group) else "")
+        + trend
+        + (f" Corrected: not above {losers(fixed)}; K = 5 cuts the series off." if fixed and losers(fixed) else ""),
+    )
+
+
+def number(graph: str, method: str) -> str:
+    return PAPER[graph][method].partition(" ")[0]
+
+
+def test(trial: Any) -> float:
+    return trial.test
+
+
+def level(group: Group) -> Outcome:
+    gap = group.gap("neumann-rbp", "tbptt", test)
+    return Outcome.MISSING if gap is None else gap.level(LEVEL)
+
+
+def more(found: Sorted, graph: str, judged: Group | None) -> Group | None:
+    """Longer trials than those that are judged, too few for a verdict."""
+    lengths = found.lengths(graph, "as-published")
+    return next((g for g in lengths if g is not judged and 0 < g.seeds("neumann-rbp", "tbptt") < SEEDS), None)
+
+
+def near(group: Group) -> Outcome:
+    gaps = group.gaps("neumann-rbp", "tbptt", test)
+    return Outcome.of(max(map(abs, gaps)) <= FAR) if gaps else Outcome.MISSING
+
+
+def rivals(group: Group) -> list[str]:
+    return [*WORSE, next((method for method in BASELINES if group.of(method)), "baseline")]
+
+
+def leads(group: Group) -> Outcome:
+    """Both above every other."""
+    return all_of(above(group.gap(one, other, test)) for one in ("neumann-rbp", "tbptt") for other in rivals(group))
+
+
+def losers(group: Group) -> str:
+    """The others that are not below both, with the smaller lead."""
+    shown: list[str] = []
+    for other in rivals(group):
+        gaps = [group.gap(one, other, test) for one in ("neumann-rbp", "tbptt")]
+        known = [gap for gap in gaps if gap is not None and gap.above is not Outcome.YES]
+        if known:
+            shown.append(f"{label(other)} ({min(known, key=lambda gap: gap.mean)})")
+    return ", ".join(shown)
+
+
+def means(group: Group) -> str:
+    return " and ".join(f"{value:.1f}" for m in ("neumann-rbp", "tbptt") if (value := group.mean(m, test)) is not None)
+
+
+def best_words(group: Group) -> str:
+    known = {m: value for m in rivals(group) if (value := group.mean(m, test)) is not None}
+    best = max(known, key=lambda method: known[method], default="")
+    return f"best other {known[best]:.1f} ({label(best)})" if best else ""
+
+
+def tables(found: Sorted) -> list[Table]:
+    return [table(found, graph) for graph in found.graphs]
+
+
+def table(found: Sorted, graph: str) -> Table:
+    """Test accuracy, and the best validation accuracy beside it, in both modes and in the paper."""
+    groups = found.on(graph)
+    rows: list[tuple[str, ...]] = []
+    for method in in_order([trial.method for group in groups for trial in group.trials]):
+        cells = [f(group.of(method)) for group in groups for f in (tested, validated)]
+        rows.append((label(method), PAPER.get(graph, {}).get(method, "–"), *cells))
+    heads = [head for group in groups for head in (f"{HEADS[group.mode]}: test", "validation")]
+    return Table(
+        f"citation-g1-{graph}",
+        f"G1, {NAMES[graph]}: accuracy in percent, mean ± standard deviation over seeds ({'; '.join(map(counts, groups))}).",
+        ("method", "paper", *heads),
+        tuple(rows),
+    )
+
+
+def counts(group: Group) -> str:
+    """How many seeds the methods of a group have: "as published: 10", or "as published: 1 to 3" while it is running."""
+    found = sorted({len(group.of(method)) for method in group.methods()})
+    return f"{TITLES[group.mode].lower()}: {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
+
+
+def longer(found: Sorted) -> Table:
+    """The trials of gradient methods with other settings."""
+    rows: list[tuple[str, ...]] = []
+    for group in found.groups:
+        for other in group.others:
+            changed = [k for k, value in group.setting.items() if other.setting.get(k) != value and k != "validate_every"]
+            words = ", ".join(f"{key} {other.setting.get(key)}" for key in changed)
+            for trial in (t for method in other.gradients() for t in other.of(method)):
+                losses = [f"{trial.result['training_loss'][place]:.2f}" for place in (0, -1)]
+                place = (group.title, words, label(trial.method), str(trial.seed))
+                rows.append((*place, *losses, str(trial.result["best_epoch"]), tested([trial]), validated([trial])))
+    head = ("graph and mode", "setting", "method", "seed", "first loss", "last loss", "best epoch", "test", "validation")
+    return Table("citation-g1-longer", "Trials with other settings than those of their mode.", head, tuple(rows))
+
+
+def numbers(found: Sorted) -> dict[str, Any]:
+    """What K steps leave of the adjoint's slowest mode in the corrected mode, what that costs, and what the steady state is
+    worth beside APPNP, which stops after ten steps."""
+    kept: list[dict[str, Any]] = []
+    for group in (g for g in found.groups if g.mode == "corrected"):
+        rho = middle(group.of("auto") or group.of("neumann-rbp"), lambda trial: trial.result.get("spectral_radius"))
+        steps = group.setting.get("steps")
+        if rho is None or steps is None:
+            continue
+        shares = (1 - rho ** (steps + 1), 1 - rho**steps, rho**steps)
+        gaps = {m: group.gap(m, "auto", test) for m in ("neumann-rbp", "tbptt", "cg-rbp", "rbp-uniform")}
+        kept.append(
+            {
+                "name": NAMES[group.graph],
+                "rho": rho,
+                "K": steps,
+                "shares": [percent(round(share, 2)) for share in shares],
+                "gaps": {label(method): str(gap) for method, gap in gaps.items() if gap is not None},
+                "appnp": group.gap("auto", "appnp", test),
+            }
+        )
+    return {"kept": kept}

@@ -1,0 +1,99 @@
+"""What the records say about how they came to be: on which machine, in what time, and which trials failed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from steadygrad.paper.records import Record
+from steadygrad.paper.report.section import Section
+from steadygrad.paper.report.text import duration, plural
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
+
+LONGEST = 1e12
+"""Seconds: more is no time that was measured."""
+MACHINE = ("cpu", "cores", "platform")
+SOFTWARE = ("steadygrad", "commit", "torch", "python")
+
+
+@dataclass(frozen=True)
+class Machine:
+    trials: str
+    hardware: str
+    software: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    trial: str
+    config: str
+    error: str
+    last: str
+    """the last line of the error: what it says in short"""
+
+
+def machines(records: Sequence[Record]) -> list[Machine]:
+    """Each machine with its software and how many trials ran on it, the busiest first."""
+    found = Counter((hardware(record.environment), software(record.environment)) for record in records)
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [Machine(plural(count, "trial"), *names) for names, count in ranked]
+
+
+def hardware(environment: dict[str, Any]) -> str:
+    parts = [str(environment[key]) for key in ("cpu", "platform") if environment.get(key)]
+    if environment.get("cores"):
+        parts.insert(1, f"{environment['cores']} cores")
+    return ", ".join(parts) or "not recorded"
+
+
+def software(environment: dict[str, Any]) -> str:
+    known = {key: environment[key] for key in SOFTWARE if environment.get(key)}
+    if isinstance(commit := known.get("commit"), str):
+        known["commit"] = commit[:10] + (" with local changes" if commit.endswith("+") else "")
+    others = {key: value for key, value in environment.items() if key not in (*SOFTWARE, *MACHINE) and value}
+    return ", ".join(f"{key} {value}" for key, value in {**known, **others}.items()) or "not recorded"
+
+
+def time(records: Sequence[Record]) -> str:
+    """The seconds of all trials, of the middle one and of the longest; and when the first and the last were started."""
+    recorded = [record.measured.get("seconds") for record in records]
+    taken = [float(s) for s in recorded if isinstance(s, (int, float)) and not isinstance(s, bool) and 0 <= s < LONGEST]
+    if not taken:
+        return "not recorded"
+    text = f"{duration(sum(taken))} over {plural(len(taken), 'trial')}"
+    if len(taken) > 1:
+        text += f" (median {duration(statistics.median(taken))}, longest {duration(max(taken))})"
+    days = sorted(started[:10] for record in records if isinstance(started := record.measured.get("started"), str))
+    if days:
+        text += f", started {days[0]}" if days[0] == days[-1] else f", started {days[0]} to {days[-1]}"
+    return text
+
+
+def failures(records: Sequence[Record]) -> list[Failure]:
+    return [
+        Failure(record.trial, json.dumps(record.config), error, (error.strip().splitlines() or ["no message"])[-1])
+        for record in records
+        if (error := record.error) is not None
+    ]
+
+
+def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
+    """The page in a sentence or two."""
+    done = sum(record.done for record in records)
+    text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result"
+    text += f", {len(records) - done} failed." if done < len(records) else ", none failed."
+    parts = [part for section in sections for part in section.parts]
+    if parts:
+        text += f" {plural(len(parts), 'part')} of {plural(len({part.claim for part in parts}), 'claim')}. As published: "
+        text += f"{tally([part.published.name for part in parts], PUBLISHED)}. Where the assumptions hold: "
+        text += f"{tally([part.corrected.name for part in parts], CORRECTED)}."
+    return text[0].upper() + text[1:]
+
+
+def tally(names: Sequence[str], order: Sequence[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name])

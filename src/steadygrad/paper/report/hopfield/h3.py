@@ -1,0 +1,147 @@
+"""H3: the digits are retrieved from corrupted images; pictures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as Picture
+
+from steadygrad.paper.report.hopfield.trials import GOOD, HopfieldTrial, K, Setting, Sorted
+from steadygrad.paper.report.section import NOTHING, Figure, Part
+from steadygrad.paper.report.style import WIDTH, look
+from steadygrad.paper.report.text import percent
+from steadygrad.paper.report.trial import seeds_of
+from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+
+RETRIEVED = 0.01
+"""An image is retrieved if at most this share of its pixels is wrong, on average over seeds."""
+SURPLUS, LACKING = (213, 94, 0), (130, 195, 235)  # vermilion, light blue: dark and light in grey
+GAP, MAGNIFIED = 3, 4
+Image = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def parts(found: Sorted) -> list[Part]:
+    published = next((s for s in found.published if s.good()), None)
+    fixed = found.corrected if found.corrected and found.corrected.good() else None
+    given = [t.result["pixel_error_corrupted"] for s in (published, fixed) if s for t in s.good()]
+    why = f"Scored against the clean image; limit {percent(RETRIEVED)}"
+    return [
+        Part(
+            "H3",
+            "The digits are retrieved from images with half of their pixels cleared",
+            "pictures",
+            "" if published is None else f"{worst_words(published)} (corrupted: {percent(statistics.fmean(given))})",
+            NOTHING
+            if published is None
+            else as_published(retrieved(published), length=published.length, seeds=seeds_of(published.good())),
+            NOTHING if fixed is None else where_assumptions_hold(retrieved(fixed), fixed.seeds),
+            why + (f". Corrected: {worst_words(fixed)}." if fixed else "."),
+        )
+    ]
+
+
+def wrong(setting: Setting) -> dict[str, float]:
+    """The share of wrong pixels of each method, on the validation corruption or on ten drawn later, whichever is worse."""
+    return {
+        method: max(statistics.fmean(t.result[key] for t in trials) for key in ("pixel_error", "pixel_error_fresh"))
+        for method in GOOD
+        if (trials := setting.of(method))
+    }
+
+
+def retrieved(setting: Setting) -> Outcome:
+    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED)
+
+
+def worst_words(setting: Setting) -> str:
+    found = wrong(setting)
+    worst = max(found, key=lambda method: found[method])
+    return f"{percent(float(f'{found[worst]:.2g}'))} of pixels wrong ({look(worst).label})"
+
+
+def numbers(found: Sorted) -> dict[str, Any]:
+    """The worst seed on the validation corruption and on those drawn later."""
+    fixed = found.corrected
+    if fixed is None or not fixed.good():
+        return {}
+    return {key: percent(max(t.result[key] for t in fixed.good())) for key in ("pixel_error", "pixel_error_fresh")}
+
+
+def figures(found: Sorted) -> list[Figure]:
+    return [figure(setting) for setting in reversed(found.all) if setting.methods()]
+
+
+def figure(setting: Setting) -> Figure:
+    trials = shown(setting)
+    seeds = ", ".join(str(seed) for seed in sorted({trial.seed for trial in trials.values()}))
+    errors = ", ".join(f"{look(method).label} {percent(trial.result['pixel_error'])}" for method, trial in trials.items())
+    return Figure(
+        f"hopfield-h3-{setting.mode}",
+        f"H3, {setting.title.lower()}: ten digits corrupted, clean, and as each method retrieves them (K = {K}, seed {seeds}; "
+        f"{setting.setting['passes']:,} passes). Black: set; orange: set but should not be; light blue: not set but should be. "
+        "At the right: the share of wrong pixels.",
+        f"Ten digits in rows: corrupted, clean, and retrieved. Wrong pixels: {errors}.",
+        partial(draw, setting),
+        len(trials),
+    )
+
+
+def shown(setting: Setting) -> dict[str, HopfieldTrial]:
+    """A trial a method, all of the lowest seed that every method has, or of its own lowest where there is none."""
+    trials = {method: setting.of(method) for method in setting.methods()}
+    common = set.intersection(*({trial.seed for trial in found} for found in trials.values())) if trials else set[int]()
+    return {method: next((t for t in found if t.seed in common), found[0]) for method, found in trials.items()}
+
+
+def draw(setting: Setting) -> Picture:
+    """Rows: corrupted input, clean image, then what each method retrieves."""
+    trials = shown(setting)
+    first = next(iter(trials.values()))
+    side = first.config["side"]
+    clean, corrupted = (unpacked(first.result["images"][key], side) for key in ("clean", "corrupted"))
+    rows = [("corrupted", first.result["pixel_error_corrupted"], plain(corrupted)), ("clean", 0.0, plain(clean))]
+    for method, trial in trials.items():
+        retrieved = unpacked(trial.result["images"]["retrieved"], side)
+        rows.append((look(method).label, trial.result["pixel_error"], marked(retrieved, clean)))
+    picture = Picture(figsize=(WIDTH, 0.1 + 0.525 * len(rows)))
+    axes = picture.subplots()
+    step = (side + GAP) * MAGNIFIED
+    axes.imshow(np.concatenate([strip(images) for _, _, images in rows]), interpolation="none")
+    places = [step * i + step // 2 for i in range(len(rows))]
+    axes.set_yticks(places, [label for label, _, _ in rows])
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for place, (_, error, _) in zip(places, rows, strict=True):
+        axes.text(1.012, place, percent(error), transform=axes.get_yaxis_transform(), va="center", fontsize=8.5)
+    return picture
+
+
+def plain(images: Image) -> Image:
+    """Black on white, in three colours."""
+    return np.repeat((255 * (1 - images))[..., None], 3, axis=-1).astype(np.uint8)
+
+
+def marked(images: Image, clean: Image) -> Image:
+    """Wrong pixels in colour."""
+    out = plain(images)
+    out[(images == 1) & (clean == 0)] = SURPLUS
+    out[(images == 0) & (clean == 1)] = LACKING
+    return out
+
+
+def strip(images: Image) -> Image:
+    """The images side by side with white between them, magnified so that no viewer blurs them."""
+    framed = np.pad(images, ((0, 0), (GAP - GAP // 2, GAP // 2), (GAP - GAP // 2, GAP // 2), (0, 0)), constant_values=255)
+    return np.concatenate(list(framed), axis=1).repeat(MAGNIFIED, axis=0).repeat(MAGNIFIED, axis=1)
+
+
+def unpacked(packed: Sequence[str], side: int) -> Image:
+    """Images from hexadecimal digits, the first pixel in the highest bit: (images, side, side) zeros and ones."""
+    rows = [np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))[: side**2] for text in packed]
+    return np.stack(rows).reshape(len(packed), side, side)

@@ -1,0 +1,97 @@
+"""Panels of curves: how they are laid out, the line of a method over seeds, axes, and one legend for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from steadygrad.paper.report.style import METHODS, WIDTH, curve
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Points = tuple[Sequence[float], Sequence[float | None]]
+DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
+DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
+FEW = 16
+"""A line of fewer points shows its marker where no other method shows one."""
+BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
+
+
+def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
+    picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
+    return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
+
+
+def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
+    """The rows as one array; NaN where something is missing, not finite, or zero, which no logarithm can show."""
+    out = np.full((len(rows), max(map(len, rows))), np.nan)
+    for row, values in zip(out, rows, strict=True):
+        row[: len(values)] = [value if value and math.isfinite(value) else np.nan for value in values]
+    return out
+
+
+def lines(axis: Axes, curves: dict[str, list[Points]]) -> None:
+    """A line a method."""
+    kept = {method: found for method, found in curves.items() if found}
+    for place, (method, found) in enumerate(kept.items()):
+        line(axis, method, found, place, len(kept))
+
+
+def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int) -> None:
+    """The median of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
+    values = stacked([y for _, y in found])
+    some = np.isfinite(values).any(axis=0)
+    if not some.any():
+        return
+    x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
+    low, centre, high = (f(values[:, some], axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax))
+    curve(axis, method, x.tolist(), centre.tolist(), (low.tolist(), high.tolist()) if len(found) > 1 else None)
+    if len(found) > 1:
+        axis.collections[-1].set_alpha(0.08)  # seven of them may lie on each other
+    if len(x) < FEW:
+        axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
+
+
+def same_height(axes: Sequence[Axes]) -> None:
+    low, high = zip(*(axis.get_ylim() for axis in axes), strict=True)
+    for axis in axes:
+        axis.set_ylim(min(low), max(high))
+
+
+def plainly(value: float, _: int) -> str:
+    return f"{value:g}"
+
+
+def logarithmic(axis: Axes) -> None:
+    """A logarithmic height with numbers as people write them, 0.02, and enough of them where it spans little."""
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    decades = np.log10(high / low)
+    subs = (1, 1.5, 2, 3, 4, 6, 8) if decades < 0.8 else (1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)
+    axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
+    axis.yaxis.set_major_formatter(FuncFormatter(plainly))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def marked(axis: Axes, places: Sequence[int]) -> None:
+    """A logarithmic width with a mark at each place that was tried, and at no other."""
+    axis.set_xscale("log")
+    axis.set_xticks(places, [str(place) for place in places])
+    axis.set_xticks([], minor=True)
+
+
+def legend(picture: Picture, rows: Sequence[Sequence[Axes]], **marks: dict[str, Any]) -> None:
+    """One legend below all panels: the methods in their order, other labels, then the marks (name = how its line is drawn)."""
+    handles: dict[str, Any] = {}
+    for axis in (axis for axes in rows for axis in axes):
+        handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
+    known = [shown.label for shown in METHODS.values()]
+    labels = sorted(handles, key=lambda label: (known.index(label) if label in known else len(known), label))
+    shown = [handles[label] for label in labels] + [Line2D([], [], label=name, **mark) for name, mark in marks.items()]
+    picture.legend(handles=shown, loc="outside lower center", ncols=4 if len(shown) > 5 else len(shown))

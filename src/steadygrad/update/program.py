@@ -1,0 +1,175 @@
+"""torch.compile for updates: one set of graphs for all updates of the same code, a warning and None where there can be none."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Hashable
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadygrad.failure import report_failure
+from steadygrad.state.tree import tensors_in
+from steadygrad.update import Update
+
+_autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
+
+BACKEND = "inductor"
+
+MAX_LAYOUTS = 8
+"""Shapes of the state (and of args) that one update is compiled for; each costs seconds, so that F on ever new shapes is
+better left eager."""
+
+MAX_BUILDS = 4
+"""Times that one graph is built for the same shapes: train and eval mode, and two more. A Python number that changes with
+every call (an annealed factor, a counter) is a constant to the compiler and would build a graph each time."""
+
+
+class _Graph:
+    """One body compiled for one update and its shapes.
+
+    It has a code object of its own: torch counts recompilations by code object, and all updates that share one would be
+    lost to its limit together.
+    """
+
+    numbers = itertools.count()
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        code = body.__code__.replace(co_name=f"{body.__name__}_{next(self.numbers)}")
+        function = FunctionType(code, body.__globals__)
+        self.builds = 0
+        self.call: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, backend=self._build)
+
+    def _build(self, module: Any, inputs: list[Any]) -> Callable[..., Any]:
+        self.builds += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
+            return torch._dynamo.lookup_backend(BACKEND)(module, inputs)
+
+
+class _Program:
+    """The graphs of all updates with the same code, and what was said about them."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[Hashable, _Graph] = {}
+        self.layouts: set[Hashable] = set()
+        self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
+        self.told: set[str] = set()
+
+    def graph(self, body: Callable[..., Any], sizes: Hashable, shapes: Hashable) -> _Graph | None:
+        """The graph for these shapes, made if need be; None when there are too many shapes."""
+        if shapes not in self.layouts and len(self.layouts) == MAX_LAYOUTS:
+            return None
+        self.layouts.add(shapes)
+        key = (body, sizes, shapes)
+        if key not in self.graphs:
+            self.graphs[key] = _Graph(body)
+        return self.graphs[key]
+
+
+class Graphs:
+    """The graphs of one update, which it shares with all updates of the same code."""
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
+        self._program = _programs.setdefault(_code_behind(update.function), _Program())
+        layout = update.layout
+        given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
+        self._shapes = (layout.shapes, layout.dtype, layout.device, *given)
+
+    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
+        """What the body returns, from a graph; None where there can be none, with a warning the first time."""
+        update, program = self._update, self._program
+        if body in program.eager:
+            return None
+        if update.draws:
+            return self._tell("it draws random numbers, which must be the same in every step of a solve", _RANDOM)
+        graph = program.graph(body, sizes, self._shapes)
+        if graph is None:
+            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        hooks = _autograd._saved_tensors_hooks_is_enabled()
+        try:
+            with update.under_its_autocast():
+                found = graph.call(update.function, update.args, update.layout, sizes, *inputs)
+        except _compiler_errors() as error:
+            # If F itself is at fault, the eager steps that follow raise its own error.
+            program.eager.add(body)
+            if hooks:  # a failure inside torch.func.vjp can leave them disabled for everybody
+                _autograd._saved_tensors_hooks_enable()
+            return self._tell(_reason(error), _UNTRACED)
+        if graph.builds > MAX_BUILDS:
+            program.eager.add(body)
+            self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
+        return found
+
+    def _tell(self, why: str, advice: str) -> None:
+        if advice in self._program.told:
+            return
+        self._program.told.add(advice)
+        function = self._update.function
+        name = getattr(function, "__qualname__", type(function).__name__)
+        message = f"the steps of {name} run eagerly in spite of compile=True: {why}. {advice}"
+        report_failure(message, "warn")
+
+
+_UNTRACED = (
+    "Results are the same, without the speed. F must be traceable: no branches on values of tensors, no .item(), no calls "
+    "into other libraries; compiling also needs a C++ compiler (g++). Or leave compile=False."
+)
+_RANDOM = "Draw outside of F and close over the draw, or call eval()."
+_SHAPES = "Further shapes stay eager: pad to a few sizes, or leave compile=False."
+_REBUILT = "Does F use a Python number that changes from call to call? Make it a tensor."
+
+
+def _reason(error: BaseException) -> str:
+    """The kind of error and the first two lines of torch's long message: what it met, and its explanation."""
+    error = getattr(error, "inner_exception", error)
+    lines = [line.strip(" .") for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:2]])[:300]
+
+
+@functools.cache
+def _compiler_errors() -> tuple[type[Exception], ...]:
+    """What torch raises when it cannot compile; its own asserts and guards on values come as they are."""
+    from torch._dynamo.exc import TorchDynamoException  # imported late: it takes a second
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return (TorchDynamoException, GuardOnDataDependentSymNode, AssertionError)
+
+
+_DATA = (Tensor, int, float, str, bytes, type(None), tuple, list, dict, set, type, ModuleType)
+_DEPTH = 3
+"""Levels of functions within functions that are looked at: an update that wraps a bound method that holds a module."""
+
+_programs: dict[Hashable, _Program] = {}
+_structures: weakref.WeakKeyDictionary[torch.nn.Module, Hashable] = weakref.WeakKeyDictionary()
+
+
+def _code_behind(held: Any, depth: int = _DEPTH) -> Hashable:
+    """What two updates have in common if they may share graphs: their code, and that of the functions and modules which
+    they hold. What else they hold (tensors, numbers) torch's guards compare at each call."""
+    if isinstance(held, torch.nn.Module):
+        if held not in _structures:  # by structure, not identity: a model made anew needs no new graph
+            _structures[held] = (type(held), repr(held), tuple(p.shape for p in held.parameters()))
+        return _structures[held]
+    if depth == 0 or isinstance(held, _DATA):
+        return None
+    code = getattr(held, "__code__", type(held))
+    return (code, *(found for item in _parts(held) if (found := _code_behind(item, depth - 1)) is not None))
+
+
+def _parts(held: Any) -> tuple[Any, ...]:
+    """What a callable holds: its closure and defaults, the object it is bound to, what it is partial of, its fields."""
+    if isinstance(held, functools.partial):
+        return (held.func, *held.args, *held.keywords.values())
+    if isinstance(held, MethodType):
+        return (held.__self__,)
+    if isinstance(held, FunctionType):
+        cells = [cell.cell_contents for cell in held.__closure__ or () if cell != CellType()]  # a cell can be empty
+        return (*cells, *(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
+    return tuple(getattr(held, "__dict__", {}).values())

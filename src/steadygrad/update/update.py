@@ -1,0 +1,304 @@
+"""F on flat states: checks what it returns, keeps its conditions fixed, and knows whether anything needs a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+
+from steadygrad.failure import SteadyStateError
+from steadygrad.state import Layout
+from steadygrad.state.tree import map_tensors, tensors_in
+from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.autocast import Autocast
+from steadygrad.update.randomness import FrozenRandomness
+
+Result = TypeVar("Result")
+
+
+class Update:
+    """The update of one solve: `update(flat)` is F on the flat form of the state.
+
+    Random draws inside F (dropout) are the same in every call of one solve, as a steady state needs; the next solve draws
+    anew. F runs under the autocast of the place where the solve began. With `probe`, a first call without gradients has them
+    enabled inside, to learn whether anything needs one.
+    """
+
+    leap = 1
+    """Several steps can be taken at once, of any number."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout, probe: bool) -> None:
+        self.function = function
+        self.args = args
+        self.layout = layout
+        self.requires_grad = False
+        """Whether F, where it was looked at, reaches anything that needs a gradient."""
+        self._coupled = [False]  # shared with the parts of it
+        self._probe = probe
+        self._called = False
+        self._whole: int | None = None
+        """For an update of some of the problems: how many there are in all."""
+        self._randomness = FrozenRandomness(layout.device)
+        self._autocast = Autocast.now(layout.device)
+        _check_args(args, layout)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
+        return len(self.layout.args_batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
+
+    @property
+    def called(self) -> bool:
+        """Whether F has been called, so that what it returns is known to be a state."""
+        return self._called
+
+    @property
+    def draws(self) -> bool:
+        """Whether F was seen to draw random numbers."""
+        return self._randomness.draws
+
+    def under_its_autocast(self) -> AbstractContextManager[Any]:
+        """A context with the autocast of the place where the solve began."""
+        return nullcontext() if self._autocast.is_on else self._autocast.again()
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The dtype in which F computes: that of the state, or under autocast autocast's. Tolerances go by it."""
+        return self._autocast.dtype if self._autocast.enabled else self.layout.dtype
+
+    def part(self, rows: Tensor, value: Tensor) -> Update | None:
+        """The same update for some of the problems, where F allows it and does not couple them.
+
+        `value` are the present states: at them F is evaluated with and without the other problems, and compared.
+        """
+        if not self.divisible:
+            return None
+        part = self.of_rows(rows)
+        if agree(part(value[rows]), self(value)[rows], self.precision):
+            return part
+        self.couples()
+        return None
+
+    @property
+    def coupled(self) -> bool:
+        """Whether F was seen to give a problem another image when others were left out."""
+        return self._coupled[0]
+
+    def couples(self) -> None:
+        """Take note that F gives a problem another image when others are left out."""
+        self._coupled[0] = True
+
+    def of_rows(self, rows: list[int] | Tensor) -> Update:
+        """The same update for some of the problems."""
+        index = torch.as_tensor(rows, device=self.layout.device)
+        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
+        part._coupled = self._coupled
+        part.requires_grad = self.requires_grad
+        part._called = self._called
+        part._whole = self._whole or self.layout.problems
+        part._randomness = self._randomness
+        part._autocast = self._autocast
+        return part
+
+    def __call__(self, flat: Tensor) -> Tensor:
+        """F on the flat form of a state, with a graph if gradients are enabled."""
+        try:
+            if self._called and self._randomness.idle and self._autocast.is_on:
+                return self._image(flat)
+            return self._alike(lambda: self._image(flat) if self._called else self._first_image(flat))
+        except Exception as error:
+            self._explain(error)
+            raise
+
+    def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
+        """`steps` times h ← (1 − d)·F(h) + d·h: the last states, newest first, three of them if there are so many.
+
+        The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
+        """
+        layout = self.layout
+        plain = layout.template is None and layout.viewable and not flat.is_inference()
+        h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
+        newest = [h]
+        for _ in range(steps):
+            if call is not None and self._called and self._randomness.idle and self._autocast.is_on:
+                image = self._native(h, shape)
+            else:
+                image = self(h.reshape(flat.shape)).view(shape)
+            h = torch.lerp(image, h, damping) if damping else image
+            newest = [h, *newest[:2]]
+        return [state.reshape(flat.shape) for state in newest]
+
+    def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
+        """F(h) in the shape that F knows, with the checks that every call needs."""
+        version = h._version
+        try:
+            image = self.function(h, *self.args)
+        except Exception as error:
+            self._explain(error)
+            raise
+        if h._version != version:
+            raise SteadyStateError(_IN_PLACE)
+        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
+            (image,) = self.layout.check(image)
+        return image
+
+    def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
+        """F at a state that needs gradients, with the graph that products with J run through.
+
+        With `twice`, attention in F can be differentiated twice, as Jv and second derivatives need it; without, its fused
+        kernels stay, which are faster and save memory.
+        """
+        try:
+            with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
+                return self._alike(lambda: self.leaves(leaves))
+        except Exception as error:
+            self._explain(error)
+            raise
+
+    def look_again(self, flat: Tensor) -> bool:
+        """Whether F reaches anything that needs a gradient at this state, if the first call saw nothing of the kind.
+
+        A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
+        `requires_grad` is False, none where it is True. Sets `requires_grad`.
+        """
+        if self._probe and not self.requires_grad:
+            self._alike(lambda: self._probed(flat))
+        return self.requires_grad
+
+    def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
+        """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
+        versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
+        result = self.function(self.layout.nest(leaves), *self.args)
+        for leaf, version in zip(leaves, versions, strict=True):
+            if version is not None and leaf._version != version:
+                raise SteadyStateError(_IN_PLACE)
+        return self.layout.check(result)
+
+    def _alike(self, call: Callable[[], Result]) -> Result:
+        """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
+        # On a GPU fused and plain attention draw different dropout from the same random state.
+        dropout_differs = self._randomness.draws and self.layout.device.type == "cuda"
+        if self._autocast.is_on and not dropout_differs:
+            return self._randomness.call(call)
+        with self._autocast.again(), differentiable_attention() if dropout_differs else nullcontext():
+            return self._randomness.call(call)
+
+    def _image(self, flat: Tensor) -> Tensor:
+        """F(flat), for a state of one tensor without detours."""
+        layout = self.layout
+        if layout.template is not None or not layout.viewable:
+            return layout.flatten(self.leaves(layout.split(flat)))
+        if flat.is_inference():  # such tensors count no versions
+            return layout.flatten(self.leaves(layout.split(flat)))
+        return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
+
+    def _first_image(self, flat: Tensor) -> Tensor:
+        """F(flat) at the first call, where more is checked and, with `probe`, gradients are looked for."""
+        before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
+        if self._probe and not torch.is_grad_enabled():
+            result = self._probed(flat)
+        else:
+            result = self.layout.flatten(self.leaves(self.layout.split(flat)))
+        if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
+            raise SteadyStateError(_IN_PLACE)
+        self._called = True
+        return result
+
+    def _probed(self, flat: Tensor) -> Tensor:
+        """F(flat) without a graph, after a look at its graph for anything that needs a gradient."""
+        probes = [leaf.detach().requires_grad_() for leaf in self.layout.split(flat)]
+        with torch.enable_grad():
+            leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
+        self.requires_grad = needs_gradient(leaves, besides=probes)
+        _refuse_forward_mode(leaves)
+        return self.layout.flatten([leaf.detach() for leaf in leaves])
+
+    def _explain(self, error: Exception) -> None:
+        """Say what an error means that F raises on a part of the problems only."""
+        if self._whole is not None and not isinstance(error, SteadyStateError):
+            raise SteadyStateError(
+                _IN_PART.format(self.layout.problems, self._whole, f"{type(error).__name__}: {error}")
+            ) from error
+
+
+AGREEMENT = 1e3
+"""Roundings by which F on some of the problems may differ from F on all: other sums in a matrix product."""
+
+
+def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
+    """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
+    with torch.no_grad():
+        size = whole.abs().amax(dim=1, keepdim=True)
+        close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
+        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
+
+
+def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
+    dims = len(layout.args_batch)
+    for tensor in tensors_in(args) if dims else []:
+        if tensor.shape[:dims] != layout.batch:
+            raise ValueError(
+                f"with batch_dims={dims} every tensor among the arguments belongs to the problems and must begin with "
+                f"{tuple(layout.batch)}; got shape {tuple(tensor.shape)}. Close over what all problems share."
+            )
+
+
+def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
+    """Whether the outputs are, or their graph reaches, any leaf besides the given ones."""
+    known = {id(leaf) for leaf in besides}
+    if any(output.is_leaf and output.requires_grad and id(output) not in known for output in outputs):
+        return True
+    for node in nodes_behind([output.grad_fn for output in outputs]):
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            return True
+        if node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
+            raise SteadyStateError(REENTRANT)
+    return False
+
+
+def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
+    """The nodes of a graph, from its outputs on, each once."""
+    seen: set[Any] = set()
+    ahead = [node for node in start if node is not None]
+    while ahead:
+        node = ahead.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            ahead.extend(behind for behind, _ in node.next_functions if behind is not None)
+
+
+def _reaches(start: Any, leaves: set[int]) -> bool:
+    return any(id(getattr(node, "variable", None)) in leaves for node in nodes_behind([start]))
+
+
+def _refuse_forward_mode(outputs: list[Tensor]) -> None:
+    if any(unpack_dual(output).tangent is not None for output in outputs):
+        raise SteadyStateError(
+            "forward-mode differentiation of a steady state is not provided: its tangents would be those of the last few "
+            "steps. Use reverse mode (loss.backward(), torch.autograd.grad)."
+        )
+
+
+REENTRANT = (
+    "F uses torch.utils.checkpoint with use_reentrant=True, which cannot give products with J; "
+    "call checkpoint(..., use_reentrant=False) inside F."
+)
+
+
+_IN_PLACE = (
+    "update modified the state in place; F must return a new state and leave the one it was given as it is. "
+    "Replace in-place operations on h (h += ..., h.relu_()) by their out-of-place forms, or start F with h = h.clone()."
+)
+
+_IN_PART = (
+    "F worked on all problems of the batch and failed on {} of {}, when the others had ended ({}). With batch_dims and args, F "
+    "is called on the problems that are left: whatever belongs to a problem must be a tensor among the args (also in tuples, "
+    "lists and dicts), which are indexed with the state. A tensor with a row a problem that F closes over is not: pass it as "
+    "steady_state(update, h0, x, that), or give no args at all."
+)
