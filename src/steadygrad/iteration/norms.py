@@ -9,6 +9,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.state.shards import current, greatest, total
+
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 Mask: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.bool_]]"
 Rows: TypeAlias = "slice | numpy.ndarray[Any, numpy.dtype[numpy.int64]]"
@@ -25,6 +27,8 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     the dtype, the vector is scaled by its largest entry first.
     """
     with torch.no_grad():
+        if current() is not None:
+            return _of_all_ranks(vectors, sizes)
         if len(sizes) == 1 and vectors[0].shape[0] == 1:  # the innermost loop
             found = [numpy.array([[norm_of(vector)]]) for vector in vectors]
         else:
@@ -38,7 +42,22 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
 
 def norm_of(vector: Tensor) -> float:
     """‖v‖ of the only row, as a number, without care for its range."""
+    if current() is not None:
+        return float(leaf_norms([vector], [vector.shape[1]])[0][0, 0])
     return torch.linalg.vector_norm(vector).item()
+
+
+def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
+    """`leaf_norms` of vectors that are divided over ranks, after one exchange; two where squares leave the range of float64."""
+    known = [vector.shape[1] == 1 for vector in vectors]  # norms already; of a divided vector every rank has two numbers or more
+    here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
+    found = total(here.square()).sqrt().cpu().numpy()
+    low, high = SAFE[torch.float64]
+    if not (low < found.min() and found.max() < high):
+        largest = greatest(here)
+        usable = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
+        found = (total((here / usable).square()).sqrt() * usable).cpu().numpy()
+    return [here[i].cpu().numpy() if norm else found[i] for i, norm in enumerate(known)]
 
 
 def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:

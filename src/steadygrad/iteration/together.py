@@ -15,6 +15,7 @@ from steadygrad.iteration.judge import Goal, Judge
 from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms
 from steadygrad.iteration.run import Ended, Run
 from steadygrad.iteration.solver import Forecast, Iteration, several_of
+from steadygrad.state.shards import columns_of_all
 
 LARGE = 2**15
 """Numbers in a state from which on rows are left out once a quarter has ended; below it once half has: leaving rows
@@ -144,7 +145,7 @@ class Together(Run):
         """Go on without the rows that have ended, where that pays and the problem can be had for the others."""
         keep = self.judge.open[self.rows]
         value = self.solver.value(self.state)
-        most = 0.75 if value.numel() >= LARGE else 0.5
+        most = 0.75 if len(value) * columns_of_all(value.shape[1]) >= LARGE else 0.5
         if keep.sum() > most * len(keep):
             return
         index = torch.from_numpy(numpy.flatnonzero(keep)).to(value.device)
