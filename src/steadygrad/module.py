@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -116,6 +117,8 @@ class Equilibrium(nn.Module):
         if self._history is not None:
             self._history.complete()
             self._history.warn(self.on_failure)
+        if "torch.distributed.fsdp" in sys.modules:
+            _refuse_sharded_cell(self.cell)
         warm = self.warm_start == "always" or (self.warm_start and self.training)
         solution = steady_state(
             self._update,
@@ -209,6 +212,17 @@ class NoHistoryError(SteadyStateError, AttributeError):
 
 
 _NO_HISTORY = "this layer keeps no history; build it with Equilibrium(..., diagnose_every=100)."
+
+
+def _refuse_sharded_cell(cell: Any) -> None:
+    """Refuse a cell that exchanges its parameters in every call: ranks that take different numbers of steps would hang."""
+    for part in cell.modules() if isinstance(cell, nn.Module) else ():
+        if any(kind.__name__ in ("FSDPModule", "FullyShardedDataParallel") for kind in type(part).__mro__):
+            raise SteadyStateError(
+                f"{type(part).__name__} inside the cell of an Equilibrium was sharded by itself, so that every call of F would "
+                "gather its parameters, and ranks that take different numbers of steps would wait for each other forever. Give "
+                "fully_shard the layer (or what holds it) instead: its parameters are then gathered once a solve."
+            )
 
 
 def _in_backward() -> bool:
