@@ -50,7 +50,10 @@ def norm_of(vector: Tensor) -> float:
 def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
     """`leaf_norms` of vectors that are divided over ranks, after one exchange; two where squares leave the range of float64."""
     known = [vector.shape[1] == 1 for vector in vectors]  # norms already; of a divided vector every rank has two numbers or more
-    here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
+    here = torch.stack([_norms(vector, sizes, _plain).double() for vector in vectors])
+    low, high = SAFE[vectors[0].dtype]
+    if not (low < float(here.min()) and float(here.max()) < high):  # of this rank alone: others may do otherwise
+        here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
     found = total(here.square()).sqrt().cpu().numpy()
     low, high = SAFE[torch.float64]
     if not (low < found.min() and found.max() < high):

@@ -187,6 +187,14 @@ def sum_gradients(parameters: Iterable[Tensor], group: Any) -> None:
     before the optimiser, on every rank, with the same parameters in the same order; the parameters of one rank alone (embeddings
     of its own nodes) are left out. (DistributedDataParallel averages instead; do not use both.) One all-reduce a dtype. A
     parameter without a gradient on some ranks counts as zero there, and one without any stays without.
+
+    >>> import torch.distributed as dist, steadygrad as sg
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun starts several
+    >>> W, x = torch.nn.Parameter(0.1 * torch.eye(3)), torch.ones(3)
+    >>> solution = sg.steady_state(lambda h: torch.tanh(W @ h + x), torch.zeros(3), group=dist.group.WORLD)
+    >>> solution.value.sum().backward()
+    >>> sg.sum_gradients([W], dist.group.WORLD)
+    >>> dist.destroy_process_group()
     """
     check_group(group)
     shared = [p for p in parameters if p.requires_grad]
