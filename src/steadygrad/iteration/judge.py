@@ -20,6 +20,8 @@ SELDOM = 10
 """Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth."""
 SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
+FEW = 4
+"""But so many steps may always be taken ahead where a rate is known: a look takes as long as one or two cheap ones."""
 BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
 VANISHING = 0.1
@@ -69,174 +71,210 @@ class Goal:
         """When to look again with so many steps left: then, but never much further ahead than what has been seen."""
         if self.rtol is None:
             return min(step - step % SELDOM + SELDOM, self.limit)
-        ahead = min(left, step // SHARE) if math.isfinite(left) else min(BLIND, step // SHARE)
+        ahead = min(left, max(step // SHARE, FEW)) if math.isfinite(left) else min(BLIND, step // SHARE)
         return min(step + max(math.ceil(ahead), 1), self.limit)
 
 
 def later_half(history: list[tuple[int, Any]]) -> tuple[int, Any]:
-    """The first look in the later half of the steps taken."""
+    """The first look in the later half of the steps taken, or the last but one if that is earlier."""
     now = history[-1][0]
-    for entry in reversed(history):
+    found = history[-2:][0]
+    for entry in reversed(history[:-1]):
         if 2 * entry[0] < now:
             break
         found = entry
-    return found  # pyright: ignore[reportPossiblyUnboundVariable]
+    return found
 
 
 class Judge:
-    """Follows the residuals of all problems: which go on, how the others ended, when to look again."""
+    """Follows the residuals of the problems that are open: which go on, how the others ended, when to look again.
+
+    All arrays without another word have a row an open problem; they shrink as problems end. Most looks end nothing, so what is
+    only needed where something ends is not worked out before.
+    """
 
     def __init__(self, goal: Goal, problems: int) -> None:
         self.goal = goal
+        self.rows: Rows = slice(None)
+        """The open problems, among all."""
+        self.places: Rows = slice(None)
+        """The open problems, among those that are present."""
         self.trace: list[tuple[int, float]] = []
         """(step, the largest relative residual of all problems that were open)."""
         self.code = numpy.zeros(problems, dtype=numpy.int64)
-        self.open = numpy.ones(problems, dtype=bool)
+        """How each of all problems ended."""
         self.ends = numpy.zeros(problems, dtype=numpy.int64)
-        """The step at which each problem ended."""
+        """The step at which each of all problems ended."""
         self.first: Numbers = numpy.zeros(problems)
-        self.smallest: Numbers = numpy.full(problems, math.inf)
+        """The first residual norm of each of all problems."""
+        self.scale: Numbers = numpy.zeros((problems, len(goal.sizes))) if goal.scale is None else goal.scale
+        """(all problems, leaves): what residuals are relative to, at their last look."""
+        self.total: Numbers = numpy.zeros(problems)
+        """The residual norms at the last look."""
+        self._open = numpy.arange(problems)
+        self._start: Numbers = self.first
+        self._smallest: Numbers = numpy.full(problems, math.inf)
         self._mark: Numbers = numpy.full(problems, math.inf)
         self._marked = numpy.zeros(problems, dtype=numpy.int64)
         self._early: Numbers = numpy.zeros(problems)
-        self.scale: Numbers = numpy.zeros((problems, len(goal.sizes))) if goal.scale is None else goal.scale
-        """(problems, leaves): what residuals are relative to, at the last look."""
         self._largest: Numbers = numpy.zeros((problems, len(goal.sizes)))
         self._greatest: Numbers = numpy.zeros(problems)
         self._began: Numbers = numpy.zeros(problems)
         self._history: list[tuple[int, Numbers]] = []
-        self.total: Numbers = numpy.zeros(problems)
-        """The residual norms of the present rows at the last look."""
+        """(step, the logarithm of how many times too large the residual is)."""
+        self._left: Numbers = self.total
+
+    @property
+    def over(self) -> bool:
+        """Whether no problem is open."""
+        return not len(self._open)
 
     @property
     def statuses(self) -> list[Status]:
         return [_STATUS[code] for code in self.code.tolist()]
 
-    def look(self, step: int, rows: Rows, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None = None) -> Mask:
-        """Take note of the residuals (rows, leaves) of the rows that are present, and of the sizes of the iterates.
+    def look(self, step: int, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None = None) -> Mask:
+        """Take note of the residuals (present problems, leaves), and of the sizes of the iterates.
 
-        `reach` tells how large each leaf becomes where the state changes by its own size. Returns which of the rows are
-        below the tolerance.
+        `reach` tells how large each leaf becomes where the state changes by its own size. Returns which of the open problems
+        are below the tolerance.
         """
         goal = self.goal
-        scale = self._scale(rows, size)
+        residual, size = residual[self.places], size[self.places]
+        scale = self._scale(size)
         if reach is not None and goal.rtol is not None:
-            scale = self._with_vanishing_leaves(rows, residual, size, scale, reach)
+            scale = self._with_vanishing_leaves(residual, size, scale, reach)
         total = residual[:, 0] if residual.shape[1] == 1 else numpy.sqrt(numpy.square(residual).sum(axis=1))
-        with numpy.errstate(all="ignore"):
-            relative = (residual / scale).max(axis=1)
-            tolerance = scale * (goal.negligible if goal.rtol is None else goal.rtol) + goal.atol
-            excess = (residual / tolerance).max(axis=1)
-        relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
+        relative = (residual / scale).max(axis=1)
+        tolerance = scale * (goal.negligible if goal.rtol is None else goal.rtol) + goal.atol
+        excess = (residual / tolerance).max(axis=1)
+        if not total.all():
+            relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         if not self._history:
-            self.first[rows] = total
-        self._history.append((step, excess))
-        present = self.open[rows]
-        self.trace.append((step, float(relative[present].max())))
+            self._start = self.first[self.rows] = total
+            self._began = _whole(size)
+        self._history.append((step, numpy.log(excess)))
+        self.trace.append((step, float(relative.max())))
         if 2 * step <= goal.limit:
-            self._early[rows] = numpy.fmax(self._early[rows], total)
-        self.smallest[rows] = numpy.fmin(total, self.smallest[rows])
-        improved = total < 0.99 * self._mark[rows]
-        self._mark[rows] = numpy.where(improved, total, self._mark[rows])
-        self._marked[rows] = numpy.where(improved, step, self._marked[rows])
+            self._early = numpy.fmax(self._early, total)
+        self._smallest = numpy.fmin(total, self._smallest)
+        self._greatest = numpy.fmax(self._greatest, total)
+        improved = total < 0.99 * self._mark
+        if improved.all():
+            self._mark, self._marked = total, numpy.full(len(total), step)
+        else:
+            self._mark = numpy.where(improved, total, self._mark)
+            self._marked = numpy.where(improved, step, self._marked)
         self.total = total
+        self._left = self._steps_left()
         below: Mask = excess <= 1
-        if goal.scale is None:
-            below &= ~self._drift(rows, total, size)
+        if goal.scale is None and below.any():
+            below &= ~self._drift(size)
         return below
 
-    def rate(self, rows: Rows) -> Numbers:
-        """By how much the residuals of the present rows have fallen in a step, of late; 1 where they have not."""
+    def rate(self) -> Numbers:
+        """By how much residuals have fallen in a step, of late; 1 where they have not."""
         now, excess = self._history[-1]
         then, earlier = later_half(self._history)
         if then == now:
             return numpy.ones(len(excess))
-        with numpy.errstate(all="ignore"):
-            rate = (excess / earlier) ** (1 / (now - then))
+        rate = numpy.exp((excess - earlier) / (now - then))
         return numpy.where(rate < 1, rate, 1.0)
 
-    def _drift(self, rows: Rows, total: Numbers, size: Numbers) -> Mask:
-        """Which rows have a residual that is small beside the iterate only because that has grown."""
-        whole = numpy.sqrt(numpy.square(size).sum(axis=1))
-        if len(self._history) == 1:
-            self._began[rows] = whole
-        self._greatest[rows] = numpy.fmax(self._greatest[rows], total)
-        visible = numpy.fmax(total, 4 * self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
-        return (visible > SHRUNK * self._greatest[rows]) & (whole > FAR * self._began[rows])
+    def _drift(self, size: Numbers) -> Mask:
+        """Which problems have a residual that is small beside the iterate only because that has grown."""
+        whole = _whole(size)
+        visible = numpy.fmax(self.total, 4 * self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
+        return (visible > SHRUNK * self._greatest) & (whole > FAR * self._began)
 
-    def judge(self, step: int, rows: Rows, converged: Mask, travels: Mask | None) -> Mask:
-        """Which of the present rows end now; their ends are noted. `travels` says which are still on their way."""
+    def judge(self, step: int, converged: Mask, travels: Mask | None) -> Mask | None:
+        """Which problems end now, None for none; their ends are noted. `travels` says which are still on their way."""
         goal, total = self.goal, self.total
+        stagnant = self._stagnant(step)
+        if step < goal.limit and stagnant is None and not converged.any() and self._harmless():
+            return None
         code = numpy.zeros(len(total), dtype=numpy.int64)
         if goal.rtol is not None:
-            stagnant = step - self._marked[rows] > PATIENCE
-            code[stagnant if travels is None else stagnant & ~travels] = STAGNATED
-            with numpy.errstate(all="ignore"):
-                code[total > goal.growth * self.smallest[rows]] = DIVERGED
+            if stagnant is not None:
+                code[stagnant if travels is None else stagnant & ~travels] = STAGNATED
+            code[total > goal.growth * self._smallest] = DIVERGED
         if step >= goal.limit:
-            code[(code == GOES_ON) & (total > GREW * self._early[rows]) & (self._early[rows] > 0)] = DIVERGED
+            code[(code == GOES_ON) & (total > GREW * self._early) & (self._early > 0)] = DIVERGED
         if goal.rtol is not None:
             code[converged] = CONVERGED
-        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[rows]).all(axis=1))] = NONFINITE
-        present = self.open[rows]
-        ended = (code != GOES_ON) if step < goal.limit else numpy.ones_like(present)
+        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[self.rows]).all(axis=1))] = NONFINITE
+        ended: Mask = (code != GOES_ON) if step < goal.limit else numpy.ones(len(total), dtype=bool)
         if goal.rtol is None and goal.negligible > 0:
             ended |= converged  # below what counts as a residual at all
-        ended &= present
-        if ended.any():
-            codes, still, ends = self.code[rows], self.open[rows], self.ends[rows]
-            codes[ended], still[ended], ends[ended] = code[ended], False, step
-            self.code[rows], self.open[rows], self.ends[rows] = codes, still, ends
+        if not ended.any():
+            return None
+        self.code[self._open[ended]], self.ends[self._open[ended]] = code[ended], step
         return ended
 
-    def stagnates(self, step: int, rows: Rows) -> bool:
-        """Whether some open row has not improved for long, so that it matters whether it still travels."""
-        return bool((self.open[rows] & (step - self._marked[rows] > PATIENCE)).any())
+    def _harmless(self) -> bool:
+        """Whether all residuals are finite and none has grown much."""
+        sizes = 0.0 if self.goal.scale is not None else self.scale[self.rows].sum()
+        if not math.isfinite(self.total.sum() + sizes):
+            return False
+        return self.goal.rtol is None or not (self.total > self.goal.growth * self._smallest).any()
 
-    def drop(self, keep: Mask) -> None:
-        """Only these of the present rows go on."""
-        self._history = [(step, excess[keep]) for step, excess in self._history]
-        self.total = self.total[keep]
+    def _stagnant(self, step: int) -> Mask | None:
+        """Which problems have not improved for long; None for none."""
+        if self.goal.rtol is None or step <= PATIENCE:
+            return None
+        stagnant: Mask = step - self._marked > PATIENCE
+        return stagnant if stagnant.any() else None
 
-    def forecast(self, step: int, rows: Rows) -> Forecast:
-        """What the open rows still need, at the rate of the later half of their steps."""
-        present = self.open[rows]
-        left = self._left()[present]
-        with numpy.errstate(all="ignore"):
-            grown = float((self.total / self.first[rows])[present].max())
-            decades = float(numpy.log(self._history[-1][1][present]).max())
-        return Forecast(step, float(left.max()), grown, decades)
+    def stagnates(self, step: int) -> bool:
+        """Whether some problem has not improved for long, so that it matters whether it still travels."""
+        return self._stagnant(step) is not None
 
-    def steps_left(self, rows: Rows) -> float:
-        """Steps until half of the open rows reach their tolerance, at the rate of late.
+    def forget(self, ended: Mask) -> None:
+        """These have ended: nothing more is noted of them."""
+        stay = ~ended
+        places = numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places
+        self.places = places[stay]
+        self.rows = self._open = self._open[stay]
+        self._history = [(step, excess[stay]) for step, excess in self._history]
+        for name in _A_ROW_EACH:
+            setattr(self, name, getattr(self, name)[stay])
 
-        A look for every row that ends would cost more than the steps that a row takes too many.
+    def only_open_are_present(self) -> None:
+        """The others have been left out of the state."""
+        self.places = slice(None)
+
+    def forecast(self, step: int) -> Forecast:
+        """What the open problems still need, at the rate of the later half of their steps."""
+        grown = float((self.total / self._start).max())
+        return Forecast(step, float(self._left.max()), grown, float(self._history[-1][1].max()))
+
+    def steps_left(self) -> float:
+        """Steps until half of the open problems reach their tolerance, at the rate of late.
+
+        A look for every problem that ends would cost more than the steps that it takes too many.
         """
-        left = numpy.sort(self._left()[self.open[rows]])
-        return float(left[(len(left) - 1) // 2])
+        middle = (len(self._left) - 1) // 2
+        return float(numpy.partition(self._left, middle)[middle])
 
-    def _left(self) -> Numbers:
-        """Steps that each present row still needs, at the rate of the later half; infinite where its residual does not fall."""
+    def _steps_left(self) -> Numbers:
+        """Steps that each problem still needs, at the rate of the later half; infinite where its residual does not fall."""
         now, excess = self._history[-1]
         then, earlier = later_half(self._history)
         if then == now:
             return numpy.full(len(excess), math.inf)
-        with numpy.errstate(all="ignore"):
-            left = numpy.log(excess)
-            steps = left * (now - then) / (numpy.log(earlier) - left)
-        return numpy.where(excess <= 1, 1.0, numpy.where(steps > 0, steps, math.inf))
+        steps = excess * ((now - then) / (earlier - excess))
+        return numpy.where(excess <= 0, 1.0, numpy.where(steps > 0, steps, math.inf))
 
-    def _scale(self, rows: Rows, size: Numbers) -> Numbers:
+    def _scale(self, size: Numbers) -> Numbers:
         """What residuals are relative to; for a leaf that vanishes, the last digit of the largest that it has been."""
         if self.goal.scale is not None:
-            return self.goal.scale[rows]
-        largest = numpy.fmax(self._largest[rows], size)
-        self._largest[rows] = largest
-        self.scale[rows] = numpy.fmax(size, self.goal.rounding * largest)
-        return self.scale[rows]
+            return self.goal.scale[self.rows]
+        self._largest = numpy.fmax(self._largest, size)
+        scale = self.scale[self.rows] = numpy.fmax(size, self.goal.rounding * self._largest)
+        return scale
 
     def _with_vanishing_leaves(
-        self, rows: Rows, residual: Numbers, size: Numbers, scale: Numbers, reach: Callable[[], Numbers]
+        self, residual: Numbers, size: Numbers, scale: Numbers, reach: Callable[[], Numbers]
     ) -> Numbers:
         """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
 
@@ -246,10 +284,20 @@ class Judge:
         goal = self.goal
         assert goal.rtol is not None
         missed = residual > goal.rtol * scale + goal.atol
-        vanishing = missed & (size < VANISHING * self._largest[rows])
-        decisive = vanishing & ~(missed & ~vanishing).any(axis=1, keepdims=True) & self.open[rows][:, None]
+        vanishing = missed & (size < VANISHING * self._largest)
+        decisive = vanishing & ~(missed & ~vanishing).any(axis=1, keepdims=True)
         if not decisive.any():
             return scale
-        whole = numpy.sqrt(numpy.square(size).sum(axis=1, keepdims=True))
-        self.scale[rows] = numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach(), whole)), scale)
-        return self.scale[rows]
+        whole = _whole(size)[:, None]
+        scale = numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach()[self.places], whole)), scale)
+        self.scale[self.rows] = scale
+        return scale
+
+
+_A_ROW_EACH = ("total", "_start", "_smallest", "_mark", "_marked", "_early", "_largest", "_greatest", "_began", "_left")
+"""The arrays of a judge that have a row an open problem."""
+
+
+def _whole(size: Numbers) -> Numbers:
+    """The norm of all leaves together."""
+    return size[:, 0] if size.shape[1] == 1 else numpy.sqrt(numpy.square(size).sum(axis=1))

@@ -16,9 +16,9 @@ from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms
 from steadygrad.iteration.run import Ended, Run
 from steadygrad.iteration.solver import Forecast, Iteration, several_of
 
-LARGE = 2**15
-"""Numbers in a state from which on rows are left out once a quarter has ended; below it once half has: leaving rows
-out makes F anew and compares it, which small states hardly pay for."""
+WORTH = 2**17
+"""Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
+long as so many tanh and small matrix products."""
 SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
@@ -39,6 +39,7 @@ class Together(Run):
         """What is held of the state whose value is to be kept in every open row; None if those are in `kept`."""
         self.kept: Tensor | None = None
         self.norms: Numbers = numpy.full(problems, math.inf)
+        """Of all problems, the norms of the residual at what is kept."""
         self.gain: Numbers = numpy.ones(problems)
         self.distance: Numbers = numpy.full(problems, math.inf)
         self.anchor: tuple[int, Tensor] | None = None
@@ -57,29 +58,37 @@ class Together(Run):
             left, size = leaf_norms([residual, value], goal.sizes)
         else:
             left = size = leaf_norms([residual], goal.sizes)[0]
-        was_open = judge.open[self.rows].copy()
-        converged = judge.look(self.step, self.rows, left, size, self._reach(value))
-        if goal.trusted is not None and (converged.any() or self.step == goal.limit):
-            estimate = distances(solver, list(self.trail), left, judge.scale[self.rows], judge.rate(self.rows), goal)
-            self.distance[self.rows] = numpy.where(was_open, estimate, self.distance[self.rows])
-            converged &= estimate <= goal.trusted
+        converged = judge.look(self.step, left, size, self._reach(value))
+        if goal.trusted is not None and (self.step == goal.limit or converged.any()):
+            converged &= self._distances(left) <= goal.trusted
         travels = self._travels(value, left) if value is not None and goal.rtol is not None else None
-        ended = judge.judge(self.step, self.rows, converged, travels)
-        self._keep(value, was_open, ended)
-        if not judge.open.any():
+        ended = judge.judge(self.step, converged, travels)
+        self._keep(value, ended)
+        if ended is None:
+            return False
+        judge.forget(ended)
+        if judge.over:
             return True
-        if self.divide and ended.any():
+        if self.divide:
             self._leave_out()
         return False
 
+    def _distances(self, left: Numbers) -> Numbers:
+        """Estimates of the distances of the open problems."""
+        judge, rate = self.judge, numpy.ones(len(left))
+        rate[judge.places] = judge.rate()
+        found = distances(self.solver, list(self.trail), left, judge.scale[self.rows], rate, self.goal)[judge.places]
+        self.distance[judge.rows] = found
+        return found
+
     def steps_left(self) -> float:
-        return self.judge.steps_left(self.rows)
+        return self.judge.steps_left()
 
     def forecast(self) -> Forecast:
-        return self.judge.forecast(self.step, self.rows)
+        return self.judge.forecast(self.step)
 
     def wanted_now(self, value: Tensor) -> Tensor:
-        return value if self.kept is None else self._merged(value, self.judge.open)
+        return value if self.kept is None else self._merged(value, self._present(None))
 
     def ended(self) -> Ended:
         assert self.kept is not None, "every row that ends is kept"
@@ -107,21 +116,32 @@ class Together(Run):
         reach = goal.reach
         return lambda: leaf_norms([reach(self.problem, value.detach())], goal.sizes)[0]
 
-    def _keep(self, value: Tensor | None, was_open: Mask, ended: Mask) -> None:
+    def _keep(self, value: Tensor | None, ended: Mask | None) -> None:
         """Note what is to be returned of the open rows: the iterate of the smallest residual, or the last."""
-        norms, total = self.norms[self.rows], self.judge.total
-        better = was_open if not self.goal.best else was_open & (total < norms) & (self.step > 0)
-        better = better | (ended & numpy.isinf(norms))
-        self.norms[self.rows] = numpy.where(better, total, norms)
-        if (better == was_open).all():
+        total, rows = self.judge.total, self.judge.rows
+        norms = self.norms[rows]
+        better: Mask | None = None  # all
+        if self.goal.best:
+            better = (total < norms) & (self.step > 0)
+            better = better if ended is None else better | (ended & numpy.isinf(norms))
+        if better is None or better.all():
+            self.norms[rows] = total
             self.at = self.solver.hold(self.state)
         elif better.any():
+            self.norms[rows] = numpy.where(better, total, norms)
             if self.at is not None:
-                self._store(self.solver.value(self.at), was_open)
-            self._store(self.solver.value(self.state), better)
+                self._store(self.solver.value(self.at), self._present(None))
+            self._store(self.solver.value(self.state), self._present(better))
             self.at = None
-        if ended.any() and self.at is not None:
-            self._store(self.solver.value(self.at) if value is None else value, ended)
+        if ended is not None and self.at is not None:
+            self._store(self.solver.value(self.at) if value is None else value, self._present(ended))
+
+    def _present(self, mask: Mask | None) -> Mask:
+        """Some of the open problems, None for all of them, as a mask of those that are present."""
+        count = len(self.judge.ends) if isinstance(self.rows, slice) else len(self.rows)
+        present = numpy.zeros(count, dtype=bool)
+        present[self.judge.places] = True if mask is None else mask
+        return present
 
     def _store(self, value: Tensor, mask: Mask) -> None:
         if mask.all() and isinstance(self.rows, slice):
@@ -142,10 +162,11 @@ class Together(Run):
 
     def _leave_out(self) -> None:
         """Go on without the rows that have ended, where that pays and the problem can be had for the others."""
-        keep = self.judge.open[self.rows]
+        keep = self._present(None)
         value = self.solver.value(self.state)
-        most = 0.75 if value.numel() >= LARGE else 0.5
-        if keep.sum() > most * len(keep):
+        left = self.judge.forecast(self.step).left
+        steps = min(left if math.isfinite(left) else self.step, self.goal.limit - self.step)
+        if (len(keep) - keep.sum()) * value.shape[1] * steps < WORTH:
             return
         index = torch.from_numpy(numpy.flatnonzero(keep)).to(value.device)
         part = self.problem.part(index, value)
@@ -162,8 +183,8 @@ class Together(Run):
             self.trail.append(several_of(self.trail.popleft(), index))
         if self.anchor is not None:
             self.anchor = (self.anchor[0], self.anchor[1][index])
-        self.rows = numpy.arange(len(self.judge.open))[self.rows][keep]
-        self.judge.drop(keep)
+        self.rows = numpy.arange(len(self.judge.ends))[self.rows][keep]
+        self.judge.only_open_are_present()
 
     def _estimate(self, mask: Mask) -> None:
         """The gains of some of the present rows, while the states that tell them are there."""
@@ -174,10 +195,10 @@ class Together(Run):
     def _travels(self, value: Tensor, left: Numbers) -> Mask | None:
         """Which rows move on rather than to and fro; None where nobody needs to know."""
         travels: Mask | None = None
-        if self.anchor is not None and self.judge.stagnates(self.step, self.rows):
+        if self.anchor is not None and self.judge.stagnates(self.step):
             step, before = self.anchor
             moved = leaf_norms([value - before], self.goal.sizes)[0]
-            travels = numpy.asarray((moved > AHEAD * (self.step - step) * left).any(axis=1))
+            travels = numpy.asarray((moved > AHEAD * (self.step - step) * left).any(axis=1))[self.judge.places]
         if self.anchor is None or self.step - self.anchor[0] >= SPAN:
             self.anchor = (self.step, value.detach())
         return travels
