@@ -49,6 +49,13 @@ def norm_of(vector: Tensor) -> float:
     return torch.linalg.vector_norm(vector).item()
 
 
+def norm_of_one(vector: Tensor, sizes: Sequence[int]) -> float:
+    """‖v‖ of the only row of a state of one leaf, as a number."""
+    low, high = SAFE[vector.dtype]
+    found = norm_of(vector)
+    return found if low < found < high else float(leaf_norms([vector], sizes)[0][0, 0])
+
+
 def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:
     vector = vector.detach()
     if vector.shape[1] == 1 and sum(sizes) != 1:
