@@ -25,20 +25,35 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     the dtype, the vector is scaled by its largest entry first.
     """
     with torch.no_grad():
-        if len(sizes) == 1 and vectors[0].shape[0] == 1:  # the innermost loop
-            found = [numpy.array([[norm_of(vector)]]) for vector in vectors]
+        if len(sizes) == 1:  # the innermost loop
+            found = [_of_one_leaf(vector, sizes[0]) for vector in vectors]
         else:
             norms = torch.stack([_norms(vector, sizes, _plain) for vector in vectors])
             found = list(norms.double().cpu().numpy())
         low, high = SAFE[vectors[0].dtype]
-        if all(low < one.min() and one.max() < high for one in found):
-            return found
-        return list(torch.stack([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy())
+        for one in found:
+            if not (low < one.min() and one.max() < high):
+                return list(torch.stack([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy())
+        return found
+
+
+def _of_one_leaf(vector: Tensor, size: int) -> Numbers:
+    if vector.shape[0] == 1 and vector.shape[1] > 1:
+        return numpy.array([[norm_of(vector)]])
+    norm = vector.abs() if vector.shape[1] == 1 and size != 1 else torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+    return norm.cpu().numpy().astype(numpy.float64)
 
 
 def norm_of(vector: Tensor) -> float:
     """‖v‖ of the only row, as a number, without care for its range."""
     return torch.linalg.vector_norm(vector).item()
+
+
+def norm_of_one(vector: Tensor, sizes: Sequence[int]) -> float:
+    """‖v‖ of the only row of a state of one leaf, as a number."""
+    low, high = SAFE[vector.dtype]
+    found = norm_of(vector)
+    return found if low < found < high else float(leaf_norms([vector], sizes)[0][0, 0])
 
 
 def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:
