@@ -31,6 +31,8 @@ NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 LEAST = 1e-3
 """The least gain: an iterate that moves by much less than its residual says is not so near for that."""
+SEEN = 2.0
+"""A change of the residual of less than so many roundings of the iterate is not seen: the gain along the step is then unknown."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
@@ -62,8 +64,9 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
                 moved, changed = leaf_norms([step, after - before], goal.sizes)
             gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
             with numpy.errstate(all="ignore"):
-                both = numpy.sqrt(gain / (1 - rate[:, None]))
-            gain = numpy.where((rate[:, None] < 1) & (both > gain), both, gain)
+                by_rate = 1 / (1 - rate[:, None])  # infinite where the residual does not fall
+                both = numpy.where((rate[:, None] < 1), numpy.sqrt(gain * by_rate), gain)
+            gain = numpy.fmax(gain, numpy.where(changed > SEEN * rounding, both, by_rate))
             far = numpy.where(at_floor, relative, gain * relative)
     worst: Numbers = far.max(axis=1)
     return worst
