@@ -21,6 +21,7 @@ from torch import Tensor
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
 from steadygrad.iteration.solver import Iteration
+from steadygrad.state.shards import total
 
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
@@ -168,7 +169,7 @@ def _gram(vectors: list[Tensor]) -> Tensor:
     for i in range(0, size, width):
         block = torch.stack([v[:, i : i + width] for v in vectors], dim=1).double()
         gram.baddbmm_(block, block.mT)
-    return gram
+    return total(gram)
 
 
 def _itself(numbers: Numbers) -> tuple[Numbers, None]:

@@ -16,9 +16,10 @@ from steadygrad.iteration.error import distances, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
-from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norm_of_one
+from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_of_one
 from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
+from steadygrad.state.shards import columns_of_all
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
@@ -86,7 +87,7 @@ class Run:
         self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
-        self._numbers = start.shape[1]
+        self._numbers = columns_of_all(start.shape[1])
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
@@ -129,7 +130,7 @@ class Run:
         assert residual is not None, "the residual is known after the first step"
         value = solver.value(self.state) if goal.scale is None else None
         vectors = [residual] if value is None else [residual, value]
-        measured: list[Any] = [norm_of_one(v, goal.sizes) for v in vectors] if judge.alone else leaf_norms(vectors, goal.sizes)
+        measured: list[Any] = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))

@@ -17,6 +17,7 @@ from steadygrad.iteration.error import FLOOR, Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
+from steadygrad.state.shards import greatest, somewhere
 from steadygrad.update.jacobian import Linear
 
 TRAIL = 6
@@ -61,11 +62,11 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b - z + self.jacobian.vjp(z) if z.any() else self.b
+        return self.b - z + self.jacobian.vjp(z) if somewhere(bool(z.any())) else self.b
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.jacobian.vjp(z) + self.b if z.any() else self.b
+        return self.jacobian.vjp(z) + self.b if somewhere(bool(z.any())) else self.b
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""
@@ -137,7 +138,7 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
-        largest: Numbers = b.detach().abs().amax(dim=1).double().cpu().numpy()
+        largest: Numbers = greatest(b.detach().abs().amax(dim=1)).double().cpu().numpy()
         if not largest.any():
             rows = b.shape[0]
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
@@ -147,7 +148,8 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
                 scale = torch.from_numpy(usable).to(b).unsqueeze(1)
                 solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
                 return replace(solved, z=solved.z * scale)
-        start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
+        asked = torch.from_numpy(largest != 0).to(b.device).unsqueeze(1)
+        start = torch.zeros_like(b) if z is None else torch.where(asked, z, torch.zeros_like(z))
         return _certified(self, System(jacobian, b), start)
 
 
