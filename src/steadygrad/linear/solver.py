@@ -13,7 +13,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, Iteration, drive
-from steadygrad.iteration.error import Errors, gains
+from steadygrad.iteration.error import FLOOR, Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
@@ -28,6 +28,10 @@ SAFE = (1e-6, 1e6)
 """Cotangents outside of this are scaled before the solve, since squares of them could leave the range of the dtype."""
 BEYOND = 1e3
 """A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
+MARGIN = 0.9
+"""Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
+FAR_ABOVE = 100.0
+"""But a residual so many times its tolerance is not converged, whatever rounding allows."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -199,7 +203,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor) -> Linear
     size = numpy.array(norms(b))
     goal = Goal(
         limit=limit,
-        rtol=rtol,
+        rtol=rtol if rtol is None or solver.exact_residual or rtol < BEYOND * eps else MARGIN * rtol,
         atol=atol,
         sizes=(b.shape[1],),
         scale=size[:, None],
@@ -269,8 +273,9 @@ def _judged(
         return Status.NONFINITE
     if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
-    floor = min(4 * torch.finfo(precision).eps * growth, 100 * rtol)
-    if status is Status.STAGNATED and residual <= floor and error <= max(rtol, ROUNDING * torch.finfo(precision).eps):
+    rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
+    at_floor = residual <= min(FLOOR * rounded, FAR_ABOVE * rtol) and error <= max(rtol, ROUNDING * rounded)
+    if status is Status.STAGNATED and at_floor:
         status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
