@@ -85,8 +85,6 @@ class Adjoint:
     """How large the leaves of the state are, where that differs much."""
     forward_steps: int = field(default=1, init=False)
     """The steps of the search for the state."""
-    outer: float | None = field(default=None, init=False)
-    """The size of the cotangent that the outermost attachment has just solved for."""
 
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
         """Take note of what the search for the state has found out."""
@@ -141,15 +139,6 @@ class Adjoint:
         if self.rows is None:
             return list(cotangents)
         return [cotangent[self.rows] for cotangent in cotangents]
-
-    def is_rest(self, cotangents: Sequence[Tensor], last: bool) -> bool:
-        """Whether these are no more than what the outermost solve, just done, has left over."""
-        outer, done = self.outer, self.record.last
-        if last:
-            self.outer = None
-        if outer is None or done is None:
-            return False
-        return size_of(cotangents) <= (2 * done.residual + LAST_DIGITS) * outer
 
     def _fall_back(self, solved: LinearSolution) -> bool:
         failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
