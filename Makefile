@@ -15,9 +15,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,experiments]'
 	touch $@
 
-# What the tests of the playground need besides: gradio, and playwright to drive the browser.
+# What tests need besides: gradio for the playground, playwright to drive the browser, Ray for runs on a cluster.
 $(VENV)/.tests: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[playground]' playwright
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[playground,ray]' playwright
 	touch $@
 
 demo: $(VENV)/.ready  ## Run every experiment in small and make the report
