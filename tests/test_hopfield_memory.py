@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadygrad.paper.experiments.hopfield import AssociativeMemory, MemoryWarning, Stored, corrupt
-from steadygrad.paper.experiments.hopfield.memory import FORMAT
+from steadygrad.models import AssociativeMemory, MemoryWarning, Stored, corrupt
+from steadygrad.models.hopfield.memory import FORMAT
 
 
 def pictures(count: int = 3, seed: int = 0) -> Tensor:
