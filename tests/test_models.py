@@ -39,7 +39,7 @@ def test_penalty_is_zero_at_the_start_and_pulls_back():
         layer.logit += 1
     layer.penalty().backward()
     assert float(layer.logit.grad) > 0
-    with pytest.raises(ValueError, match="alpha must lie between floor=0.01 and 1; got 1"):
+    with pytest.raises(ValueError, match=r"alpha must lie between floor=0\.01 and 1; got 1"):
         models.GraphDiffusion(1.0)
 
 
