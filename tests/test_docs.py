@@ -153,7 +153,9 @@ def test_reference_has_an_example_at_every_public_name(name):
     sections = reference()
     assert name in sections, f"docs/api has no '::: steadygrad.{name}'"
     documented = operator.attrgetter(name)(sg).__doc__ or ""
-    assert ">>>" in documented or "```python" in sections[name], f"{name} has no example, neither in its docstring nor on its page"
+    assert ">>>" in documented or "```python" in sections[name], (
+        f"{name} has no example, neither in its docstring nor on its page"
+    )
 
 
 def test_no_page_loads_anything_from_elsewhere():
