@@ -64,7 +64,7 @@ $(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
 
 bench: $(BENCH_VENV)/.ready  ## Measure seconds, memory and honesty beside the peers (15 minutes; ARGS="--quick", ARGS="--only NAME")
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
-	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md
+	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md --readme README.md
 
 publish: $(VENV)/.ready  ## Make results/report.html and the numbers in the docs from the committed records
 	$(BIN)/python tools/publish.py

@@ -27,5 +27,5 @@ BENCHMARKS = {
 LONG = {"citation_gradients": "citation graphs: how good truncated gradients are, and what a warm start saves (five minutes)"}
 """Run by --only alone."""
 
-TWO_THREADS = {"training", "message_passing"}
+TWO_THREADS = {"message_passing"}
 """All others have one thread: small states gain nothing from more, and one is what repeats best."""

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import store
+from benchmarks import error_figures, store
+from benchmarks.drawing import BLACK, BLUE, GREEN, GREY, MARKERS, ORANGE, PURPLE, RED, SKY, finish, save, subplots
+from benchmarks.hindsight import OVER_RADIUS
 from benchmarks.store import Record
 
-# Okabe and Ito's colours, which colour-blind readers tell apart, with grey for their yellow, which is faint on white; markers
-# differ too, for print without colours.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK, GREY = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#777777",
-)  # fmt: skip
-MARKERS = "osD^vP*X"
 AXES = {"size": "numbers a row", "rows": "rows of the state", "T": "forward steps T", "K": "products K"}
 
 
-def draw(records: dict[str, Record], folder: Path) -> list[Path]:
-    """Draw what there are records for, as SVG and PNG; the files that were written."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+def draw(records: dict[str, Record], folder: Path, pictures: Path | None = None) -> list[Path]:
+    """Draw what there are records for, as SVG and PNG; the files that were written. `pictures` gets that of the README."""
+    figures: dict[str, tuple[Path, str, Callable[[list[Record]], Any]]] = {
+        "growth": (folder, "growth", growth),
+        "memory": (folder, "memory", memory),
+        "hindsight": (folder, "hindsight", hindsight),
+        "radius": (folder, "hindsight", radius),
+        "error-memory": (folder, "gradient_error", partial(error_figures.gradient_error, axis="states")),
+        "error-seconds": (folder, "gradient_error", partial(error_figures.gradient_error, axis="ms")),
+        "wrong-gradient": (pictures or folder, "wrong_gradient", error_figures.wrong_gradient),
+    }
     written: list[Path] = []
-    for name, picture in {"growth": growth, "memory": memory, "hindsight": hindsight}.items():
-        figure = picture(store.of(name, records))
-        if figure is None:
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind in ("svg", "png"):
-            path = folder / f"{name}.{kind}"
-            figure.savefig(path, bbox_inches="tight", dpi=130, metadata={"Date": None} if kind == "svg" else None)
-            written.append(path)
+    for name, (place, benchmark, picture) in figures.items():
+        figure = picture(store.of(benchmark, records))
+        if figure is not None:
+            written += save(figure, place, name)
     return written
 
 
 def growth(rows: list[Record]) -> Any:
     """Milliseconds over each axis, with the fitted exponents in the legend."""
-    from matplotlib import pyplot as plt
-
     if not rows:
         return None
-    figure, panels = plt.subplots(1, len(rows), figsize=(3.4 * len(rows), 3.2), sharey=True, squeeze=False)
+    figure, panels = subplots(1, len(rows), (3.4 * len(rows), 3.2), sharey=True)
     for panel, row in zip(panels[0], rows, strict=True):
         f = row["figures"]
         for (name, ms), colour, marker in zip(f["ms"].items(), (BLACK, BLUE), "so", strict=True):
@@ -58,13 +55,12 @@ def growth(rows: list[Record]) -> Any:
 
 def memory(rows: list[Record]) -> Any:
     """Peak in states over T and over K, every method."""
-    from matplotlib import pyplot as plt
-
     rows = [row for row in rows if "T" in row["figures"]]
     if not rows:
         return None
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    colours = (BLUE, SKY, GREEN, GREY, PURPLE, BLACK, ORANGE, RED)
+    figure, grid = subplots(1, 2, (9, 3.6), sharey=True)
+    panels = grid[0]
+    colours = (BLUE, SKY, GREEN, GREY, PURPLE, BLACK, ORANGE, RED, GREEN, BLUE)
     for row, colour, marker in zip(rows, colours, MARKERS, strict=False):
         f = row["figures"]
         for panel, axis in zip(panels, ("T", "K"), strict=True):
@@ -84,13 +80,12 @@ def memory(rows: list[Record]) -> Any:
 
 def hindsight(rows: list[Record]) -> Any:
     """Auto over the best single solver, a point a family; hollow where auto did not succeed."""
-    from matplotlib import pyplot as plt
-
     rows = [row for row in rows if row["figures"].get("auto_over_best")]
     if not rows:
         return None
     families = list(dict.fromkeys(row["row"].split(": ")[1] for row in rows))
-    figure, panel = plt.subplots(figsize=(6.5, 0.32 * len(families) + 1.2))
+    figure, grid = subplots(1, 1, (6.5, 0.32 * len(families) + 1.2))
+    panel = grid[0, 0]
     styles = {("cheap", "Auto"): (BLUE, "o"), ("dear", "Auto"): (RED, "s"), ("dear", "Auto, told dear"): (GREEN, "D")}
     for (cost, name), (colour, marker) in styles.items():
         points = [
@@ -117,15 +112,53 @@ def hindsight(rows: list[Record]) -> Any:
     return figure
 
 
-def finish(panel: Any, legend: bool = True) -> None:
-    """A light grid, no frame, and numbers such as 1000 instead of 10³ on logarithmic axes."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+SOLVERS: dict[str, tuple[str, str]] = {
+    "Neumann": (BLUE, "o"),
+    "Picard": (SKY, "s"),
+    "Anderson": (PURPLE, "D"),
+    "Broyden": (GREY, "P"),
+    "GMRES": (ORANGE, "^"),
+    "BiCGSTAB": (GREEN, "v"),
+    "LSQR": (BLACK, "X"),
+    "NormalCG": (BLACK, "<"),
+    "Auto": (RED, "*"),
+    "Auto, told dear": (RED, "P"),
+}
+"""Colour and marker of each solver."""
 
-    for axis in (panel.xaxis, panel.yaxis):
-        if axis.get_scale() == "log" and panel.get_xscale() == panel.get_yscale():
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(NullFormatter())
-    panel.grid(True, which="major", alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)
-    if legend:
-        panel.legend(fontsize=7, frameon=False)
+
+def radius(rows: list[Record]) -> Any:
+    """Milliseconds of one adjoint solve over ρ(J), a line a solver, for a cheap F above and a dear one below."""
+    found = {row["row"]: row["figures"] for row in rows}
+    costs = [cost for cost in ("cheap", "dear") if any(f"{cost}: {family}" in found for family in OVER_RADIUS)]
+    if not costs:
+        return None
+    figure, panels = subplots(len(costs), 1, (5.4, 3.1 * len(costs) + 0.8))
+    for panel, cost in zip(panels[:, 0], costs, strict=True):
+        there = [family for family in OVER_RADIUS if f"{cost}: {family}" in found]
+        for solver, (colour, marker) in SOLVERS.items():
+            if cost == "cheap" and "dear" in solver:
+                continue
+            points = [(OVER_RADIUS[family], time_of(found[f"{cost}: {family}"], solver)) for family in there]
+            points = [(1 - rho, ms) for rho, ms in points if ms is not None]
+            style = {"linewidth": 2.2 if solver == "Auto" else 1, "markersize": 10 if solver == "Auto" else 5}
+            panel.loglog(*zip(*points, strict=True), marker=marker, color=colour, label=solver, **style) if points else None
+        panel.invert_xaxis()
+        panel.set_xticks([1 - rho for rho in OVER_RADIUS.values()], [f"{rho:g}" for rho in OVER_RADIUS.values()])
+        product = found[f"{cost}: {there[0]}"]["product_ms"]
+        panel.set_title(f"F is {cost}: a product takes {product:.2g} ms", fontsize=10)
+        panel.set_ylabel("milliseconds of a solve")
+        finish(panel, legend=False)
+        panel.set_xticks([1 - rho for rho in OVER_RADIUS.values()], [f"{rho:g}" for rho in OVER_RADIUS.values()])
+        panel.minorticks_off()
+    panels[-1, 0].set_xlabel("ρ(J), random J, state 32×64, to 1e-5")
+    handles, labels = panels[-1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=4, fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.53, 0.02))
+    figure.tight_layout()
+    return figure
+
+
+def time_of(figures: dict[str, Any], solver: str) -> float | None:
+    """Milliseconds of a solver that succeeds; None for one that does not, or was not run."""
+    succeeds = figures["outcomes"].get(solver, {}).get("succeeds")
+    return figures["times"][solver]["ms"] if succeeds and solver in figures["times"] else None

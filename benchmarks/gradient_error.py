@@ -1,7 +1,7 @@
 """Error of the gradient against memory and against seconds, for all methods, at a steady state and away from one.
 
 At the steady state the reference is the implicit gradient, away from it that of the steps that were taken, both in float64. A
-point is a method with a count; seconds and peak are those of the whole call, its forward steps included, which all have in common.
+point is a method with a count; seconds and peak are those of the whole call, its forward steps included.
 """
 
 from __future__ import annotations

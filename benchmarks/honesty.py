@@ -1,4 +1,4 @@
-"""What the library and its peers say when they are wrong: solvers stopped early, second derivatives, transforms, estimates of ρ(J).
+"""What the library and its peers say when they are wrong: stopped solvers, second derivatives, transforms, estimates of ρ(J).
 
 Float64, F = tanh(h Wᵀ + x). Whatever is written, warned, raised or put into the result counts as said.
 """

@@ -55,7 +55,7 @@ INPUT = 0.1
 
 
 def usual_norm(numbers: int) -> float:
-    """‖x‖ to be expected of as many numbers: what an absolute tolerance is measured by, without looking at x, which vmap forbids."""
+    """‖x‖ to be expected of as many numbers: the scale of an absolute tolerance without a look at x, which vmap forbids."""
     return INPUT * math.sqrt(numbers)
 
 

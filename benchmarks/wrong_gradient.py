@@ -1,6 +1,6 @@
 """A gradient whose adjoint solve was stopped early, over the steps it had: its true error, and what the user is told.
 
-Float64, F = tanh(h Wᵀ + x) at its steady state, W a diffusion: each number of the state becomes 0.98 times a weighted mean of all.
+Float64, F = tanh(h Wᵀ + x) at its steady state, W a diffusion: a number of the state becomes 0.98 times a weighted mean of all.
 Every library has its own solver, and a tolerance that it does not reach in few steps; what the library's certificate estimates
 stands beside the true error.
 """
@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+import steadygrad as sg
 from benchmarks.frame import Effort, Figures, Row, Rows, short
 from benchmarks.honesty import WELL, listen, verdict
 from benchmarks.loops import Network, by_hand_to, error
@@ -22,16 +23,41 @@ DEFAULT = 40
 """Steps of torchdeq's backward solver (b_max_iter) if nothing is said."""
 TOLERANCE = 1e-6
 """Of the adjoint; torchdeq's default (b_tol)."""
+DEFAULT_CALL = "steadygrad, default call"
 PEERS: list[Peer] = [Steadygrad(), TorchDEQ(), TorchOpt()]
 
 
 def rows(effort: Effort) -> Rows:
     """A row a library that can be told how many steps it has, without being compiled again for each count."""
     size, counts = effort.pick((64, COUNTS), (8, COUNTS[:3]))
-    what = f"error of the gradient over the steps of the adjoint solver, a diffusion with ρ(W) = {RADIUS}, 8×{size}, to {TOLERANCE:g}"
+    what = (
+        f"error of the gradient over the steps of the adjoint solver, diffusion with ρ(W) = {RADIUS}, 8×{size}, to {TOLERANCE:g}"
+    )
     for peer in PEERS:
         if peer.installed:
             yield Row(peer.name, f"{what}; {peer.name} by {peer.by}; float64", partial(measure, peer, size, counts))
+    yield Row(DEFAULT_CALL, "the same gradient by the default call, which chooses its steps itself", partial(default_call, size))
+
+
+def default_call(size: int) -> Figures:
+    """Products, true error and estimate of gradient="auto" to the same tolerance."""
+    network = diffusion(8, size)
+    W, x = network.W, network.x
+    solution = sg.steady_state(
+        lambda h: torch.tanh(h @ W.T + x),
+        network.start,
+        forward=sg.Picard(max_steps=WELL.steps, rtol=WELL.rtol),
+        gradient=sg.Implicit(sg.Auto(rtol=TOLERANCE)),
+    )
+    (gradient,) = torch.autograd.grad(solution.value.square().sum(), W)
+    assert solution.adjoint is not None
+    return {
+        "peer": DEFAULT_CALL,
+        "counts": [solution.adjoint.products],
+        "errors": [short(error(gradient, by_hand_to(network, 1e-13).gradient))],
+        "estimates": [short(solution.adjoint.error_estimate)],
+        "status": solution.adjoint.status.name,
+    }
 
 
 def diffusion(batch: int, size: int) -> Network:
