@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import speed_numbers  # noqa: E402
 from benchmarks import BENCHMARKS, compared, figures, frame, store, tables  # noqa: E402
 from benchmarks.frame import EFFORTS, Row, race  # noqa: E402
 from benchmarks.growth import exponent  # noqa: E402
@@ -112,20 +113,20 @@ def test_the_gradient_of_the_steps_is_exact_where_the_implicit_one_is_not():
     assert points["auto"]["error"] > 0.1
 
 
-def test_the_comparison_of_the_readme_is_filled_from_the_records(tmp_path):
+def test_the_comparison_of_the_readme_is_filled_from_the_records(tmp_path, capsys):
     records = measured("honesty", [*(f"{name}: steadygrad" for name in HONEST), UNDECLARED]) | measured("peer_seconds")
     page, readme, results = tmp_path / "speed.md", tmp_path / "README.md", tmp_path / "results.json"
     page.write_text((ROOT / "docs/speed.md").read_text())
     results.write_text(json.dumps(records))
-    tool = [sys.executable, str(ROOT / "tools/speed_numbers.py"), str(results), str(page), "--readme", str(readme)]
-    run = {"env": ENVIRONMENT, "capture_output": True, "text": True}
+    tool = [str(results), str(page), "--readme", str(readme)]
     readme.write_text("no marks\n")
-    assert "has no marks" in subprocess.run(tool, check=True, **run).stdout
-    assert subprocess.run([*tool, "--check"], **run).returncode == 0
+    assert speed_numbers.main(tool) == 0
+    assert "has no marks" in capsys.readouterr().out
+    assert not speed_numbers.main([*tool, "--check"])
     readme.write_text("before\n<!-- compared -->\nold\n<!-- /compared -->\nafter\n")
-    assert subprocess.run([*tool, "--check"], **run).returncode == 1
-    subprocess.run(tool, check=True, **run)
-    assert subprocess.run([*tool, "--check"], **run).returncode == 0
+    assert speed_numbers.main([*tool, "--check"])
+    assert speed_numbers.main(tool) == 0
+    assert not speed_numbers.main([*tool, "--check"])
     text = readme.read_text()
     assert text.startswith("before\n<!-- compared -->\n|")
     assert text.endswith("<!-- /compared -->\nafter\n")
@@ -174,11 +175,10 @@ def test_the_page_has_a_mark_for_every_benchmark(tmp_path):
     page.write_text((ROOT / "docs/speed.md").read_text())
     results = tmp_path / "results.json"
     results.write_text(json.dumps(measured("growth")))
-    tool = [sys.executable, str(ROOT / "tools/speed_numbers.py"), str(results), str(page)]
-    run = {"env": ENVIRONMENT, "capture_output": True, "text": True}
-    assert subprocess.run([*tool, "--check"], **run).returncode == 1
-    subprocess.run(tool, check=True, **run)
-    assert subprocess.run([*tool, "--check"], **run).returncode == 0
+    tool = [str(results), str(page)]
+    assert speed_numbers.main([*tool, "--check"])
+    assert speed_numbers.main(tool) == 0
+    assert not speed_numbers.main([*tool, "--check"])
     assert (tmp_path / "speed/growth.svg").exists()
     assert page.read_text().count(tables.NOT_YET) == len(BENCHMARKS) - 1
 

@@ -11,23 +11,25 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import compared, figures, store, tables
+from benchmarks import compared, store, tables
 from marks import fill, filled
 
 COMPARED = re.compile(r"(<!-- compared -->\n).*?(<!-- /compared -->)", re.S)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page does not show these results")
     parser.add_argument("--readme", type=Path, help="a file for the comparison with other libraries")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     records = store.read(options.results)
     parts = tables.parts(records)
     if options.check:
@@ -41,6 +43,8 @@ def main() -> int:
     for path, text in comparison(options.readme, records).items():
         path.write_text(text)
     if options.page is not None:
+        from benchmarks import figures  # needs torch and matplotlib, which a comparison does not
+
         for path in figures.draw(records, options.page.parent / "speed", options.page.parent / "pictures"):
             print(path)
     return 0
