@@ -36,6 +36,7 @@ check: $(VENV)/.ready docs  ## Lint, types, import directions, documentation, re
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 	$(BIN)/python tools/publish.py --check
+	$(BIN)/python tools/speed_numbers.py benchmarks/results.json docs/speed.md --readme README.md --check
 
 docs: $(VENV)/.docs  ## Build the documentation into site/; any broken link or name stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
