@@ -37,7 +37,14 @@ def finish(panel: Any, legend: bool = True) -> None:
     panel.grid(True, which="major", alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
     if legend:
-        panel.legend(fontsize=7, frameon=False)
+        panel.legend(fontsize=8, frameon=False)
+
+
+def legend_below(figure: Any, panel: Any, columns: int) -> None:
+    """The legend of a panel below the whole figure, where it leaves the panels their width on a narrow screen."""
+    handles, labels = panel.get_legend_handles_labels()
+    place = {"loc": "upper center", "bbox_to_anchor": (0.53, 0.02)}
+    figure.legend(handles, labels, ncols=columns, fontsize=9, frameon=False, **place)
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, finish, subplots
+from benchmarks.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, finish, legend_below, subplots
 from benchmarks.store import Record
 from benchmarks.wrong_gradient import DEFAULT_CALL
 
@@ -46,8 +46,7 @@ def gradient_error(rows: list[Record], axis: str) -> Any:
         finish(panel, legend=False)
         panel.set_yticks([1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1], [*(f"1e{n}" for n in range(-7, 0)), "1"])
     panels[-1, 0].set_xlabel(AXES[axis])
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=3, fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.53, 0.02))
+    legend_below(figure, panels[0, 0], columns=3)
     figure.tight_layout()
     return figure
 
@@ -79,7 +78,9 @@ def wrong_gradient(rows: list[Record]) -> Any:
     panel, places = panels[0, 0], range(len(counts))
     panel.bar([place - 0.2 for place in places], theirs_at, 0.38, color=RED, hatch="//", edgecolor="white")
     panel.bar([place + 0.2 for place in places], ours_at, 0.38, color=BLUE)
-    panel.plot([place + 0.2 for place in places], told_at, "o", color=BLACK, markerfacecolor="white", markersize=10)
+    panel.plot(
+        [place + 0.2 for place in places], told_at, "o", color=BLACK, markerfacecolor="white", markersize=10, clip_on=False
+    )
     names = [str(count) for count in counts]
     if DEFAULT_CALL in found:
         call = found[DEFAULT_CALL]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import error_figures, store
-from benchmarks.drawing import BLACK, BLUE, GREEN, GREY, MARKERS, ORANGE, PURPLE, RED, SKY, finish, save, subplots
+from benchmarks.drawing import BLACK, BLUE, GREEN, GREY, MARKERS, ORANGE, PURPLE, RED, SKY, finish, legend_below, save, subplots
 from benchmarks.hindsight import OVER_RADIUS
 from benchmarks.store import Record
 
@@ -35,20 +35,24 @@ def draw(records: dict[str, Record], folder: Path, pictures: Path | None = None)
 
 
 def growth(rows: list[Record]) -> Any:
-    """Milliseconds over each axis, with the fitted exponents in the legend."""
+    """Milliseconds over each axis, with the exponents fitted to the three largest values in the legend."""
     if not rows:
         return None
-    figure, panels = subplots(1, len(rows), (3.4 * len(rows), 3.2), sharey=True)
-    for panel, row in zip(panels[0], rows, strict=True):
+    lines = (len(rows) + 1) // 2
+    figure, grid = subplots(lines, 2, (6.2, 2.8 * lines), sharey=True)
+    panels = list(grid.flat)
+    for panel in panels[len(rows) :]:
+        panel.set_visible(False)
+    for panel, row in zip(panels, rows, strict=False):
         f = row["figures"]
         for (name, ms), colour, marker in zip(f["ms"].items(), (BLACK, BLUE), "so", strict=True):
-            label = f"{name}: slope {f['exponents'][name]:.2f}"
+            label = f"{name}, slope {f['exponents'][name]:.2f}"
             style = "--" if name == "by hand" else "-"
             panel.loglog(f["values"], ms, style, marker=marker, color=colour, markersize=4, label=label)
         panel.set_xlabel(AXES[row["row"]])
         finish(panel)
-    panels[0][0].set_ylabel("milliseconds, one gradient")
-    figure.suptitle("Cost of one gradient by fixed counts (slopes of the three largest)", fontsize=10)
+    for line in grid:
+        line[0].set_ylabel("ms, one gradient")
     figure.tight_layout()
     return figure
 
@@ -58,8 +62,8 @@ def memory(rows: list[Record]) -> Any:
     rows = [row for row in rows if "T" in row["figures"]]
     if not rows:
         return None
-    figure, grid = subplots(1, 2, (9, 3.6), sharey=True)
-    panels = grid[0]
+    figure, grid = subplots(2, 1, (5.4, 6.2))
+    panels = grid[:, 0]
     colours = (BLUE, SKY, GREEN, GREY, PURPLE, BLACK, ORANGE, RED, GREEN, BLUE)
     for row, colour, marker in zip(rows, colours, MARKERS, strict=False):
         f = row["figures"]
@@ -70,10 +74,10 @@ def memory(rows: list[Record]) -> Any:
             )
     panels[0].set_xlabel("forward steps T (K = 20)")
     panels[1].set_xlabel("products K (T = 200)")
-    panels[0].set_ylabel("peak of tensors, in states")
     for panel in panels:
+        panel.set_ylabel("peak of tensors, in states")
         finish(panel, legend=False)
-    panels[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    legend_below(figure, panels[1], columns=4)
     figure.tight_layout()
     return figure
 
@@ -104,11 +108,12 @@ def hindsight(rows: list[Record]) -> Any:
     panel.set_xscale("log")
     panel.set_xticks([0.5, 1, 1.3, 2, 5, 10], ["0.5", "1", "1.3", "2", "5", "10"])
     panel.minorticks_off()
-    panel.set_yticks(range(len(families)), families, fontsize=8)
+    panel.set_yticks(range(len(families)), families, fontsize=9)
     panel.invert_yaxis()
     panel.set_xlabel("seconds of auto over the best single solver (dotted: the aim)")
     finish(panel, legend=False)
-    panel.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    legend_below(figure, panel, columns=2)
+    figure.tight_layout()
     return figure
 
 
@@ -152,8 +157,7 @@ def radius(rows: list[Record]) -> Any:
         panel.set_xticks([1 - rho for rho in OVER_RADIUS.values()], [f"{rho:g}" for rho in OVER_RADIUS.values()])
         panel.minorticks_off()
     panels[-1, 0].set_xlabel("ρ(J), random J, state 32×64, to 1e-5")
-    handles, labels = panels[-1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=4, fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.53, 0.02))
+    legend_below(figure, panels[-1, 0], columns=4)
     figure.tight_layout()
     return figure
 
