@@ -33,7 +33,7 @@ CASES: dict[str, str] = {
 """The cases of honesty.py as the README names them."""
 STOPPED = ("adjoint stopped early", "forward stopped early")
 WORDS = {
-    "wrong, silently": "**silent**",
+    "wrong, silently": "**silently wrong**",
     "wrong, with a warning": "warns",
     "wrong, only the result tells": "only in its result",
     "right": "right",
