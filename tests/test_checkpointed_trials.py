@@ -79,9 +79,10 @@ def test_costs_are_measured_in_turns_with_bptt(method, beside, monkeypatch):
     def fresh(config):
         asked.append(config.method)
         numbers = {"wall_seconds": 2.0, "cpu_seconds": 1.0, "memory_mb": 3.0, "base_mb": 4.0}
-        return {**numbers, "loss": 0.5, "products": 0}
+        return {**numbers, "loss": 0.5, "products": 0, "gradient": [3.0, 4.0] if config.method == "bptt" else [3.0, 0.0]}
 
     monkeypatch.setattr(cost, "_fresh", fresh)
-    measured = cost.cost(HyperoptConfig(task="cost", method=method, repeats=2), quiet)["measured"]
+    found = cost.cost(HyperoptConfig(task="cost", method=method, repeats=2), quiet)
     assert asked == ([method, "bptt"] if beside else [method]) * 2
-    assert ("bptt_cpu_seconds" in measured) == beside
+    assert ("bptt_cpu_seconds" in found["measured"]) == beside
+    assert (found.get("cosine"), found.get("relative")) == ((0.6, 0.8) if beside else (None, None))

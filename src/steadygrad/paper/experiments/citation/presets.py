@@ -72,9 +72,8 @@ def methods(config: CitationConfig, diagnosed: tuple[CitationMethod, ...] = GRAD
 
 def checkpointed(config: CitationConfig, seeds: tuple[int, ...]) -> Iterator[CitationConfig]:
     """BPTT's gradient in little memory: with √(2T) states by all these seeds, with log₂ T by the first."""
-    yield replace(config, method="bptt-log", seed=seeds[0], diagnose=True)
-    for seed in seeds:
-        yield replace(config, method="bptt-sqrt", seed=seed, diagnose=seed == seeds[0])
+    yield from (replace(config, method=method, seed=seeds[0], diagnose=True) for method in ("bptt-sqrt", "bptt-log"))
+    yield from (replace(config, method="bptt-sqrt", seed=seed) for seed in seeds[1:])
 
 
 def smoke() -> Preset:
