@@ -149,10 +149,14 @@ class Jacobian:
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
         return self._jvp(v)
 
-    def _jvp(self, v: Tensor) -> Tensor:
+    def transpose(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Probes u, and the graph of Jᵀu that jvp differentiates by them: made once."""
         if self._transposed is None:
             self._transposed = self._transpose(self.outputs)
-        probes, pulled = self._transposed
+        return self._transposed
+
+    def _jvp(self, v: Tensor) -> Tensor:
+        probes, pulled = self.transpose()
         through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
         tangents = self.layout.split(v)
         grads: Sequence[Tensor | None] = [None] * len(probes)

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
@@ -45,7 +44,7 @@ class Update:
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
-        _check_args(args, layout)
+        check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
@@ -185,6 +184,10 @@ class Update:
                 raise SteadyStateError(_IN_PLACE)
         return self.layout.check(result)
 
+    def alike(self, call: Callable[[], Result]) -> Result:
+        """`call()`, an evaluation of F elsewhere, under what all calls of F in this solve share."""
+        return self._alike(call)
+
     def _alike(self, call: Callable[[], Result]) -> Result:
         """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
         # On a GPU fused and plain attention draw different dropout from the same random state.
@@ -221,7 +224,6 @@ class Update:
         with torch.enable_grad():
             leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
         self.requires_grad = needs_gradient(leaves, besides=probes)
-        _refuse_forward_mode(leaves)
         return self.layout.flatten([leaf.detach() for leaf in leaves])
 
     def _explain(self, error: Exception) -> None:
@@ -244,7 +246,8 @@ def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
         return everywhere(bool((close | ~(whole.isfinite() & part.isfinite())).all()))
 
 
-def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
+def check_args(args: tuple[Any, ...], layout: Layout) -> None:
+    """Refuse arguments that do not begin with the dimensions of the problems."""
     dims = len(layout.args_batch)
     for tensor in tensors_in(args) if dims else []:
         if tensor.shape[:dims] != layout.batch:
@@ -282,14 +285,6 @@ def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
     return any(id(getattr(node, "variable", None)) in leaves for node in nodes_behind([start]))
-
-
-def _refuse_forward_mode(outputs: list[Tensor]) -> None:
-    if any(unpack_dual(output).tangent is not None for output in outputs):
-        raise SteadyStateError(
-            "forward-mode differentiation of a steady state is not provided: its tangents would be those of the last few "
-            "steps. Use reverse mode (loss.backward(), torch.autograd.grad)."
-        )
 
 
 REENTRANT = (
