@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 import steadygrad.calls.session as session
+from steadygrad import hyper
 from steadygrad.calls import Ray, crew
 from steadygrad.paper.cli import main
 from steadygrad.paper.engine import Listener, Summary, run
 from steadygrad.paper.records import read
 from test_engine import METHODS, diary_of, gone, heed_interrupts, names, wait_for
+from test_hyper_many import alone, same
 from toy import RESUMING, TOY, Toy, seeds
+from tunings import from_start
 
 # One process of pytest-xdist has all of them, for they share a cluster.
 pytestmark = [
@@ -174,6 +177,16 @@ def test_a_retried_trial_goes_on_from_its_checkpoint(nodes, tmp_path):
     expected = random.Random(3)
     assert record.result == {"total": sum(config.rate * expected.random() for _ in range(4)), "steps here": 3}
     assert [path.name for path in (tmp_path / "resuming").iterdir()] == [f"{record.trial}.json"]
+
+
+def test_tunings_on_ray_are_those_of_one_process(nodes, tmp_path):
+    """One of them dies after its third meta step and goes on from its checkpoint; one raises."""
+    starts = [{"decay": 0.1, "what": f"die {tmp_path / 'died'}"}, {"decay": 0.2, "what": "raise"}, {"decay": 2.5}]
+    found = hyper.tune_many(from_start, starts, cluster=Ray(), checkpoints=tmp_path / "kept", progress=False, on_failure="ignore")
+    assert (tmp_path / "died").exists()
+    assert [tuned.start for tuned in found.done] == [starts[2], starts[0]]
+    assert [tuned.reason for tuned in found.failed] == ["ValueError: this start was made to fail"]
+    assert all(same(tuned.tuning, alone(tuned.start)) for tuned in found.done)
 
 
 def test_what_no_machine_has_is_said(nodes):
