@@ -21,7 +21,7 @@ from steadygrad.calls import Ray, crew
 from steadygrad.paper.cli import main
 from steadygrad.paper.engine import Listener, Summary, run
 from steadygrad.paper.records import read
-from test_engine import METHODS, diary_of, gone, heed_interrupts, names, wait_for
+from test_engine import METHODS, diary_of, gone, heed_interrupts, names
 from test_hyper_many import alone, same
 from toy import RESUMING, TOY, Toy, seeds
 from tunings import from_start
@@ -121,6 +121,27 @@ def elsewhere(act):
     return thread
 
 
+def until(condition, process=None):
+    """Wait, as long as the test may take, and no longer than the process lives."""
+    last = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < last, "waited in vain"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def field_of(pid, number):
+    """A field of /proc/pid/stat, counted from the state of the process; None where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[number])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def parent(pid):
+    return field_of(pid, 1)
+
+
 def last_line(record):
     return record.error and record.error.strip().splitlines()[-1]
 
@@ -154,7 +175,7 @@ def test_a_killed_worker_costs_its_trial_one_attempt(local, tmp_path, fresh_diar
     killed = []
 
     def kill():
-        wait_for(lambda: diary_of(fresh_diary))
+        until(lambda: diary_of(fresh_diary))
         seed, pid = diary_of(fresh_diary)[0]
         os.kill(pid, signal.SIGKILL)
         killed.append(seed)
@@ -205,15 +226,20 @@ def test_ctrl_c_ends_a_ray_of_its_own_and_another_run_goes_on(nodes, local, tmp_
         [sys.executable, tool, *words], env=os.environ | {"TOY_DIARY": str(diary)}, start_new_session=True,
         preexec_fn=heed_interrupts, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_for(lambda: len(list(out.glob("toy/*.json"))) >= 1 and len(diary_of(diary)) >= 2, process)
-    started = family(process.pid)
-    assert any("raylet" in Path(f"/proc/{pid}/cmdline").read_text() for pid in started)
-    assert {address for pid in started for address in listening(pid)} == {"127.0.0.1"}
-    os.killpg(process.pid, signal.SIGINT)
-    text, errors = process.communicate(timeout=LIMIT)
+    try:
+        until(lambda: len(list(out.glob("toy/*.json"))) >= 1 and len(diary_of(diary)) >= 2, process)
+        started = family(process.pid)
+        assert any("raylet" in Path(f"/proc/{pid}/cmdline").read_text() for pid in started)
+        assert {address for pid in started for address in listening(pid)} == {"127.0.0.1"}
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        text, errors = process.communicate(timeout=LIMIT)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
     assert process.returncode == 130, (text, errors)
     assert errors == "steadygrad: stopped. What is done is kept; the same command goes on with the rest.\n"
-    wait_for(lambda: all(gone(pid) for pid in started))
+    until(lambda: all(gone(pid) for pid in started))
     assert not any(str(path).startswith(f"/tmp/{session.PREFIX}{process.pid}-") for path in Path("/tmp").iterdir())
     done = read(out).records
     assert 1 <= len(done) < 9
@@ -225,14 +251,8 @@ def test_ctrl_c_ends_a_ray_of_its_own_and_another_run_goes_on(nodes, local, tmp_
 
 def family(pid):
     """The processes of a session."""
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if path.exists() and session_of(path) == pid]
-
-
-def session_of(process):
-    try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[3])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [other for other in everyone if field_of(other, 3) == pid]
 
 
 def listening(pid):
@@ -255,8 +275,10 @@ def test_a_lost_machine_costs_its_trial_one_attempt(nodes, local, tmp_path, fres
     notes = Notes()
 
     def kill():
-        wait_for(lambda: len(diary_of(fresh_diary)) >= 2)  # a core each: both nodes have one
-        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        (node,) = nodes.worker_nodes
+        raylet = node.all_processes["raylet"][0].process.pid
+        until(lambda: any(parent(pid) == raylet for _, pid in diary_of(fresh_diary)))
+        nodes.remove_node(node, allow_graceful=False)
 
     thread = elsewhere(kill)
     assert run(TOY, SLOWER, tmp_path, listener=notes, cluster=Ray()) == Summary(done=4, skipped=0, failed=0)
