@@ -1,13 +1,11 @@
 """What a trial costs beside its own work, in local processes and on a Ray of one node: python tools/ray_overhead.py.
 
-Trials that take no time, after workers have started, in turns; the medians and their ratio. Processor time is that of the driver's
-thread, since elapsed time depends on what else the machine does.
+Calls that take no time, after workers have started, in turns; the medians and their ratio. Processor time is that of the
+driver's thread, since elapsed time depends on what else the machine does.
 """
 
 import statistics
-import sys
 import time
-from pathlib import Path
 
 from steadygrad.calls import Call, Ray, crew
 
@@ -34,7 +32,6 @@ def measure(workforce):
 
 
 def main():
-    sys.path.insert(0, str(Path(__file__).parent))
     start = time.perf_counter()
     with crew(WORKERS, None) as local:
         measure(local)
@@ -45,11 +42,12 @@ def main():
             second = time.perf_counter() - start
             rounds = [(*measure(local), *measure(ray)) for _ in range(ROUNDS)]
     here, work_here, there, work_there = (statistics.median(column) for column in zip(*rounds, strict=True))
-    print(f"start and {TRIALS} calls: local {first:.1f} s, Ray {second:.1f} s, ratio {second / first:.1f}")
-    print(f"a call, elapsed: local {1e3 * here:.2f} ms, Ray {1e3 * there:.2f} ms, ratio {there / here:.1f}")
-    print(
-        f"a call, driver's thread: local {1e3 * work_here:.2f} ms, Ray {1e3 * work_there:.2f} ms, ratio {work_there / work_here:.1f}"
-    )
+    for what, one, other in (
+        (f"start and {TRIALS} calls", first, second),
+        ("a call, elapsed", here, there),
+        ("a call, the driver's thread", work_here, work_there),
+    ):
+        print(f"{what}: local {1e3 * one:.2f} ms, Ray {1e3 * other:.2f} ms, ratio {other / one:.1f}")
 
 
 if __name__ == "__main__":
