@@ -19,6 +19,7 @@ LAYERS = [
     {"api", "diagnose", "penalty"},
     {"equations", "hyper", "module"},
     {"__init__"},
+    {"models"},
     {"paper.__init__", "paper.datasets", "paper.records"},
     {"paper.experiments", "paper.report"},
     {"paper.engine", "paper.playground"},
@@ -84,9 +85,9 @@ def test_core_loads_no_extras_and_experiments_are_there_when_asked_for():
 import sys, steadygrad as sg
 extras = {"numpy", "sklearn", "matplotlib", "rich", "tyro", "jinja2"}
 loaded = {name for name in sys.modules if name.startswith("steadygrad.")}
-assert not {"steadygrad.paper"} & loaded, loaded
+assert not {"steadygrad.paper", "steadygrad.models"} & loaded, loaded
 assert not extras - {"numpy"} & set(sys.modules), "torch itself brings numpy, nobody the others"
-print(sg.experiments.hopfield.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
+print(sg.models.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["AssociativeMemory", "mnist"]

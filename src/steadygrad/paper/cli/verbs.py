@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadygrad.paper.cli.printable import printable
+from steadygrad.paper.cli.welcome import welcome
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +31,8 @@ class UsageError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: fine; 1: a trial failed, or a part of the report; 2: bad usage; 130: Ctrl-C."""
+    if argv is None:  # a process of our own: what torch has loaded stays, and looking through it took a fifth of `list`
+        gc.freeze()
     try:
         return command(sys.argv[1:] if argv is None else argv)
     except ModuleNotFoundError as error:
@@ -52,6 +56,9 @@ def complain(text: str) -> int:
 
 
 def command(words: list[str]) -> int:
+    if not words:
+        print(printable(welcome()))
+        return FINE
     from rich.console import Console
 
     from steadygrad.paper.cli.arguments import Playground, ReportOptions, RunOptions, parse
