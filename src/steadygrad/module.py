@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
@@ -105,6 +106,7 @@ class Equilibrium(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
 
+    @outside_graphs
     def forward(self, x: Any, h0: State | None = None, batch_index: Tensor | None = None) -> State:
         """The steady state for x, from h0 if given; with `batch_index`, a problem a graph (see `steady_state`)."""
         start = in_full_precision(self._start(x) if h0 is None else h0)
@@ -125,7 +127,7 @@ class Equilibrium(nn.Module):
             compile=self.compile_steps,
             warm=self.solution if warm else None,
         )
-        if not self._repeats():
+        if not torch.compiler.is_exporting() and not self._repeats():
             self._keep(solution, x)
         return solution.value
 
