@@ -145,7 +145,7 @@ def steady_state(
         value=layout.nest(solved.leaves),
         steps=solved.ended.steps,
         residuals=solved.ended.residuals,
-        problems=Problems(tuple(solved.ended.status), tuple(layout.batch)),
+        problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
         error_estimate=float(solved.ended.distance.max()),

@@ -133,6 +133,14 @@ class Levels:
             found = [functorch._add_batch_dim(leaf, 0, level.number) for leaf in found]
         return found
 
+    def seen(self, make: Callable[[], Tensor]) -> Tensor:
+        """A plain tensor led by the dimensions of `own` as it is seen here: inside these transforms, or outside, as it is."""
+        with self.cleared():
+            made = make()
+        now = Levels.now()
+        inside = now is not None and now.all[: len(self.all)] == self.all
+        return self.up([made])[0] if inside else made
+
     def plain(self, state: State) -> State:
         """A state inside the transforms as plain tensors without a graph, led by the dimensions of `own`."""
         with self.cleared(), torch.no_grad():
