@@ -193,6 +193,8 @@ class Jacobian:
     def _grad(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
     ) -> Sequence[Tensor | None]:
+        if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
+            return [None] * len(inputs)
         try:
             # What torch.autograd.grad calls after its own checks, which take a third of a small product's time.
             return _engine_run_backward(

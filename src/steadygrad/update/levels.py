@@ -107,6 +107,8 @@ class Levels:
         gradients enabled the plain tensors' own graph is recorded, else nothing is at any level.
         """
         pushed: list[Level] = []
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)  # a weight that is cast in here belongs to a level that ends with the call
         try:
             for level in self.all:
                 level.push()
@@ -123,6 +125,7 @@ class Levels:
                     found = [_front(leaf, dim, level.size) for leaf, dim in zip(found, dims, strict=True)]
             return found, replace(self, own=tuple(reversed(seen)))
         finally:
+            torch.set_autocast_cache_enabled(cached)
             while pushed:
                 pushed.pop().pop()
 
