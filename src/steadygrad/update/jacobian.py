@@ -199,6 +199,8 @@ class Jacobian:
     def _grad(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
     ) -> Sequence[Tensor | None]:
+        if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
+            return [None] * len(inputs)
         try:
             return _backward(
                 tuple(outputs), tuple(v), True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
