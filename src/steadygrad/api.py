@@ -14,6 +14,7 @@ from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom,
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
+from steadygrad.roots import Minimise, NewtonCG
 from steadygrad.solution import (
     OnFailure,
     Problems,
@@ -26,6 +27,7 @@ from steadygrad.solution import (
 )
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.state.ragged import RaggedLayout
+from steadygrad.state.shards import everywhere, meet, sharing, told_to_all
 from steadygrad.update import Update
 from steadygrad.update.autocast import without_autocast
 
@@ -50,6 +52,7 @@ SHORTHANDS: dict[str, Gradient] = {
 """What the names mean. Counts are the paper's: Neumann(K) has K+1 terms, TBPTT(K) K applications of F."""
 
 
+@told_to_all
 def steady_state(
     update: Callable[..., State],
     h0: State,
@@ -84,6 +87,12 @@ def steady_state(
     for small states and many solves, since the first of them waits for the compiler. Where F cannot be traced it says so and
     runs as it is.
 
+    `group`, a torch.distributed process group, says that the numbers of each problem are divided over its ranks: h0 is this
+    rank's part, and F exchanges what it needs of the others by collectives that have a derivative
+    (`torch.distributed._functional_collectives.all_to_all_single_autograd`). Norms and inner products are then those of all
+    ranks, which stop, succeed and fail together. Every rank calls backward; the losses of all ranks add up, and gradients of
+    shared parameters are parts of a sum: `sum_gradients`.
+
     `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn",
     "ignore", or "fallback": warn, and give the problems whose adjoint failed the best truncated Neumann series. NaN from the
     very first call of F is an error in all but "ignore".
@@ -96,7 +105,6 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_what_is_not_there_yet(group)
     _refuse_transforms()
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
@@ -114,9 +122,17 @@ def steady_state(
             f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
         )
     layout = Layout.of(h0, batch_dims) if batch_index is None else RaggedLayout.by(h0, batch_index)
+    call = Update(update, args, layout, probe=torch.is_grad_enabled())
+    shards = None
+    if group is not None:
+        refuse_with_group(forward, method, compile)
+        told = (layout.structure, tuple(layout.batch), layout.dtype, forward, method, derivatives, on_failure, tuple(iterates))
+        shards = meet(group, f"{told} warm={warm is not None} grad={torch.is_grad_enabled()}", sum(layout.sizes), layout.device)
+    with sharing(shards):
+        start = _start(h0, layout, warm)
     problem = Problem(
-        update=Update(update, args, layout, probe=torch.is_grad_enabled()),
-        start=layout.flatten([leaf.clone() for leaf in _start(h0, layout, warm)]),
+        update=call,
+        start=layout.flatten([leaf.clone() for leaf in start]),
         forward=forward,
         on_failure=on_failure,
         derivatives=derivatives,
@@ -124,7 +140,7 @@ def steady_state(
         iterates=frozenset(iterates),
         compile=compile,
     )
-    with without_autocast(layout.device):
+    with without_autocast(layout.device), sharing(shards):
         solved = method.solve(problem)
     solution = Solution(
         value=layout.nest(solved.leaves),
@@ -146,11 +162,15 @@ def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
         return cold
     if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
-    if structure_of(warm.value) != structure_of(h0):
-        return cold
-    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)]
-    fits = all(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(leaves, cold, strict=True))
-    return leaves if fits and all(leaf.isfinite().all() for leaf in leaves) else cold
+    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)] if _same_nesting(warm.value, h0) else []
+    fits = [leaf.shape for leaf in leaves] == [leaf.shape for leaf in cold] and all(
+        a.dtype == b.dtype and a.device == b.device and bool(a.isfinite().all()) for a, b in zip(leaves, cold, strict=True)
+    )
+    return leaves if everywhere(fits) else cold
+
+
+def _same_nesting(one: State, other: State) -> bool:
+    return structure_of(one) == structure_of(other)
 
 
 def resolve_gradient(gradient: str | Gradient) -> Gradient:
@@ -166,9 +186,20 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     return SHORTHANDS[gradient]
 
 
-def _refuse_what_is_not_there_yet(group: Any) -> None:
-    if group is not None:
-        raise ValueError("group=... is not available in this version of steadygrad; leave it at its default.")
+def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool) -> None:
+    """Refuse what a state that is divided over processes cannot have."""
+    linear = [solver for solver in (getattr(method, "solver", None), getattr(forward, "linear", None)) if solver is not None]
+    if any(isinstance(solver, Dense) for solver in linear):
+        raise ValueError("Dense() builds J of the whole state, which no rank holds; with group= use GMRES() or LSQR().")
+    if isinstance(forward, (Minimise, NewtonCG)):
+        raise ValueError(
+            f"{forward!r} minimises an energy, of which each rank has a part; with group= give the gradient step as F to "
+            "Picard(), Anderson() or Newton()."
+        )
+    if getattr(method, "initial", "zeros") == "uniform":
+        raise ValueError('initial="uniform" draws z₀ rank by rank, so that it would depend on the division; leave it at "zeros".')
+    if compile:
+        raise ValueError("compile=True cannot trace the exchange between ranks; with group= leave it at False.")
 
 
 def _refuse_transforms() -> None:

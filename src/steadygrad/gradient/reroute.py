@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.adjoint import Adjoint, size_of
+from steadygrad.gradient.adjoint import Adjoint
 from steadygrad.solution import SteadyStateError
 
 
@@ -72,7 +72,7 @@ class Correct(torch.autograd.Function):
         if ctx.level < ctx.levels and adjoint.is_rest(cotangents, last=ctx.level == 1):
             return (None, None, None, *Skip.apply(adjoint, *cotangents))
         z = Solve.apply(adjoint, False, *cotangents)
-        adjoint.outer = size_of(cotangents) if ctx.level == ctx.levels else None
+        adjoint.outer = adjoint.size_of(cotangents) if ctx.level == ctx.levels else None
         return (None, None, None, *z)
 
 

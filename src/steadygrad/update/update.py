@@ -12,6 +12,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
+from steadygrad.state.shards import everywhere, greatest, somewhere
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -165,8 +166,14 @@ class Update:
         A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
         `requires_grad` is False, none where it is True. Sets `requires_grad`.
         """
-        if self._probe and not self.requires_grad:
+        if self._probe and not self._needed_somewhere():
             self._alike(lambda: self._probed(flat))
+            self._needed_somewhere()
+        return self.requires_grad
+
+    def _needed_somewhere(self) -> bool:
+        """Whether F needs a gradient on any rank: then all take part in the backward pass, or it would wait for them."""
+        self.requires_grad = somewhere(self.requires_grad)
         return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
@@ -232,9 +239,9 @@ AGREEMENT = 1e3
 def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
     """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
     with torch.no_grad():
-        size = whole.abs().amax(dim=1, keepdim=True)
+        size = greatest(whole.abs().amax(dim=1, keepdim=True))
         close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
-        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
+        return everywhere(bool((close | ~(whole.isfinite() & part.isfinite())).all()))
 
 
 def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
