@@ -32,7 +32,7 @@ NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 LEAST = 1e-3
 """The least gain: an iterate that moves by much less than its residual says is not so near for that."""
-SEEN = 2.0
+SEEN = 8.0
 """A change of the residual of less than so many roundings of the iterate is not seen: the gain along the step is then unknown."""
 STAYS = 0.1
 """A residual that changes by less than this share of itself in a step is no noise."""
