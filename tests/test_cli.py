@@ -187,7 +187,12 @@ BAD = {
     "flag of one experiment": (["run", "all", "--seed", "3"], "--seed"),
     "value": (["run", "toy", "--steps", "-1"], "steps is -1; it must not be negative."),
     "workers": (["run", "toy", "--workers", "0"], "--workers is 0; at least one process"),
-    "engine": (["run", "toy", "--engine", "ray"], "--engine"),
+    "engine": (["run", "toy", "--engine", "cloud"], "--engine"),
+    "address of no cluster": (["run", "toy", "--engine", "ray", "--address", "there"], "give host:port, such as 10.0.0.1:6379"),
+    "Ray client": (["run", "toy", "--engine", "ray", "--address", "ray://there:10001"], "ray job submit"),
+    "nothing reserved": (["run", "toy", "--engine", "ray", "--cpus", "0"], "cpus and gpus are both 0"),
+    "address without Ray": (["run", "toy", "--address", "auto"], "--address auto is for --engine ray"),
+    "gpus without Ray": (["run", "toy", "--gpus", "1"], "--gpus 1.0 is for --engine ray"),
     "out": (["run", "toy", "--out", __file__], "is a file; give a folder"),
     "runs": (["report", "--runs", "no-such-folder"], "no-such-folder is not a folder"),
 }

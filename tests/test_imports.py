@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"failure", "files", "method", "peak_memory", "sparse", "supported"},
+    {"calls", "failure", "files", "method", "peak_memory", "sparse", "supported"},
     {"solution", "state"},
     {"iteration", "update"},
     {"fixedpoint"},
@@ -28,6 +28,7 @@ LAYERS = [
 ]
 # What parts may need besides torch and the standard library: the core judges in numpy's numbers; `diagnose` only for its plots, `hyper` for its bar.
 EXTRAS = {
+    "calls": {"numpy"},
     "iteration": {"numpy"},
     "linear": {"numpy"},
     "gradient": {"numpy"},
@@ -37,7 +38,6 @@ EXTRAS = {
     "paper.records": {"numpy"},
     "paper.experiments": {"numpy", "sklearn"},
     "paper.report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
-    "paper.engine": {"numpy"},
     "paper.playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
     "paper.cli": {"rich", "tyro"},
 }

@@ -19,6 +19,7 @@ from steadygrad.module import Equilibrium
 from steadygrad.roots import Minimise, Newton, NewtonCG
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
 from steadygrad.sparse import SparseMatrix
+from steadygrad.state.shards import sum_gradients
 
 if TYPE_CHECKING:
     from steadygrad import hyper, models, penalty
@@ -63,6 +64,7 @@ __all__ = [
     "penalty",
     "root",
     "steady_state",
+    "sum_gradients",
 ]
 
 

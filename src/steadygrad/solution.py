@@ -183,6 +183,8 @@ class AdjointRecord:
     """Where a backward pass leaves its certificate; shared by the graph and the Solution, so that neither holds the other."""
 
     last: AdjointSolution | None = None
+    tangent: AdjointSolution | None = None
+    """The certificate of the last solve with I − J, of forward mode or of a second derivative."""
     z: Tensor | None = None
     """The last adjoint, for a warm start."""
     forward_steps: int = 0
@@ -229,6 +231,14 @@ class Solution:
     @property
     def adjoint(self) -> AdjointSolution | None:
         return self.record.last
+
+    @property
+    def tangent(self) -> AdjointSolution | None:
+        """The certificate of the last forward-mode derivative of `value`: of (I − J) t = ∂F/∂w·ẇ instead of the adjoint's.
+
+        Its fields are those of the adjoint's certificate; `remaining` is tᵀ(F(h) − h) and says nothing of a loss.
+        """
+        return self.record.tangent
 
     @property
     def advice(self) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.method import check_count
-from steadygrad.state.rows import dot, norm
+from steadygrad.state.rows import dot, dots, norm
 
 
 class Corrected(NamedTuple):
@@ -64,6 +64,6 @@ class Broyden(FixedPointSolver):
 def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """(I + Σ uᵢ vᵢᵀ) x, row by row."""
     result = x
-    for u, v in zip(left, right, strict=True):
-        result = result + u * dot(v, x)
+    for u, along in zip(left, dots(right, x), strict=True):
+        result = result + u * along
     return result

@@ -18,9 +18,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.judge import Goal
+from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
 from steadygrad.iteration.solver import Iteration
+from steadygrad.state.shards import total
 
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
@@ -31,6 +32,8 @@ NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 LEAST = 1e-3
 """The least gain: an iterate that moves by much less than its residual says is not so near for that."""
+SEEN = 2.0
+"""A change of the residual of less than so many roundings of the iterate is not seen: the gain along the step is then unknown."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
@@ -62,31 +65,12 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
                 moved, changed = leaf_norms([step, after - before], goal.sizes)
             gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
             with numpy.errstate(all="ignore"):
-                both = numpy.sqrt(gain / (1 - rate[:, None]))
-            gain = numpy.where((rate[:, None] < 1) & (both > gain), both, gain)
+                by_rate = 1 / (1 - rate[:, None])  # infinite where the residual does not fall
+                both = numpy.where((rate[:, None] < 1), numpy.sqrt(gain * by_rate), gain)
+            gain = numpy.fmax(gain, numpy.where(changed > SEEN * rounding, both, by_rate))
             far = numpy.where(at_floor, relative, gain * relative)
     worst: Numbers = far.max(axis=1)
     return worst
-
-
-def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: float, rate: float, goal: Goal) -> float:
-    """`distances` of a single problem of one leaf, in plain floats."""
-    relative = residual / size if size > 0 else (math.inf if residual else 0.0)
-    if residual <= FLOOR * goal.rounding * size:
-        return relative
-    before, after = (solver.residual(trail[0]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
-    if before is None or after is None:
-        return math.inf
-    if len(trail) > 2:
-        return relative * max(float(_wide_gain(solver, trail)[0]), LEAST)
-    with torch.no_grad():
-        step = solver.point(trail[-1]) - solver.point(trail[0])
-        ((moved,),), ((changed,),) = leaf_norms([step, after - before], goal.sizes)
-    changed = max(changed, goal.rounding * size)
-    if changed <= 0:
-        return math.inf
-    gain = max(moved / changed, LEAST)
-    return relative * (max(gain, math.sqrt(gain / (1 - rate))) if rate < 1 else gain)
 
 
 def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
@@ -185,7 +169,7 @@ def _gram(vectors: list[Tensor]) -> Tensor:
     for i in range(0, size, width):
         block = torch.stack([v[:, i : i + width] for v in vectors], dim=1).double()
         gram.baddbmm_(block, block.mT)
-    return gram
+    return total(gram)
 
 
 def _itself(numbers: Numbers) -> tuple[Numbers, None]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.state.rows import norm, over
+from steadygrad.state.shards import columns_of_all, total
 
 BLOCK = 8
 """Vectors a block: few enough to waste little, many enough for products that pay."""
@@ -28,7 +29,8 @@ class Basis(NamedTuple):
 
     @property
     def size(self) -> int:
-        return self.blocks[0].shape[2]
+        """How many numbers a vector has, on all ranks together."""
+        return columns_of_all(self.blocks[0].shape[2])
 
     @property
     def last(self) -> Tensor:
@@ -65,7 +67,7 @@ class Basis(NamedTuple):
         """The inner products with all vectors, (problems, count)."""
         row = vector.unsqueeze(1)  # row times block: seven times faster than block times column
         parts = [(row @ block.mT).squeeze(1) for block in self._filled(self.filled)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return total(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """The combination of the first vectors with coefficients (problems, at most count)."""

@@ -15,6 +15,7 @@ from steadygrad.paper.cli.welcome import welcome
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steadygrad.calls import Ray
     from steadygrad.paper.cli.arguments import ReportOptions, RunOptions, Verb
     from steadygrad.paper.engine import Summary
     from steadygrad.paper.experiments.experiment import Config, Experiment
@@ -90,6 +91,7 @@ def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], co
     from steadygrad.paper.cli.arguments import trials
 
     check(options)
+    cluster_of(options)
     for name in asked.experiments:
         if asked.preset not in experiments[name].presets:
             raise UsageError(f"{name} has no preset {asked.preset!r}; it has {', '.join(experiments[name].presets)}.")
@@ -105,11 +107,27 @@ def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], co
 
 
 def check(options: RunOptions) -> None:
-    if options.workers < 1:
+    if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; at least one process must do the work.")
     existing = next(path for path in (options.out.absolute(), *options.out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"--out {options.out}: {existing} is a file; give a folder for the records.")
+
+
+def cluster_of(options: RunOptions) -> Ray | None:
+    """The Ray cluster that was asked for; None for processes on this machine."""
+    from steadygrad.calls import Ray
+
+    asked = {name: getattr(options, name) for name in ("address", "cpus", "gpus", "retries")}
+    if options.engine == "ray":
+        try:
+            return Ray(**asked)
+        except ValueError as error:
+            raise UsageError(f"--engine ray: {error}") from error
+    for name, value in asked.items():
+        if value != type(options).__dataclass_fields__[name].default:
+            raise UsageError(f"--{name} {value} is for --engine ray; in processes on this machine it would change nothing.")
+    return None
 
 
 def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment], options: RunOptions, console: Console) -> int:
@@ -117,6 +135,7 @@ def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment],
     import steadygrad.paper.engine as engine
     from steadygrad.paper.cli.progress import Bar, Lines, live
 
+    cluster = cluster_of(options)
     failed = 0
     with ExitStack() as stack:
         if console.is_terminal:
@@ -126,7 +145,11 @@ def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment],
             displays = {name: Lines(experiments[name], console) for name in plan}
         for name, configs in plan.items():
             try:
-                summary = engine.run(experiments[name], configs, options.out, options.workers, displays[name])
+                summary = engine.run(experiments[name], configs, options.out, options.workers, displays[name], cluster)
+            except ModuleNotFoundError as error:
+                if cluster is None or error.name != "ray":
+                    raise
+                raise UsageError(str(error)) from error
             except OSError as error:
                 raise UsageError(
                     f"the run has stopped: {error}. Put that right; the same command goes on with the rest."

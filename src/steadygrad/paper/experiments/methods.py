@@ -12,9 +12,11 @@ STORED = {"rbp-uniform": "rbp"}
 zero; so the experiments have a name of their own for it, and old records keep theirs."""
 SPELLED = {"stored": STORED}
 """Metadata of a config's field for the method."""
-UNROLLED = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson")
+CHECKPOINTED = ("bptt-sqrt", "bptt-log")
+"""BPTT that keeps √(2T) or log₂ T states and takes the other steps again: the same gradient in less memory."""
+UNROLLED = ("bptt", *CHECKPOINTED, "tbptt", "artbp-uniform", "artbp-poisson")
 """The methods that take no J at one state, but go back through the steps as they were."""
-NAMES = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
+NAMES = (*UNROLLED, "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
 
 
 def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ridge: float = 0.0) -> Gradient:
@@ -27,6 +29,10 @@ def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ri
     match method:
         case "bptt":
             return sg.BPTT()
+        case "bptt-sqrt":
+            return sg.BPTT(memory="sqrt")
+        case "bptt-log":
+            return sg.BPTT(memory="log")
         case "tbptt":
             return sg.TBPTT(steps=steps)
         case "artbp-uniform":

@@ -24,6 +24,8 @@ CitationMethod = Literal[
     "baseline",
     "linear",
     "bptt",
+    "bptt-sqrt",
+    "bptt-log",
     "tbptt",
     "artbp-uniform",
     "artbp-poisson",
@@ -81,8 +83,12 @@ class Answer:
 
     scores: Tensor
     solution: Solution | None
-    evaluations: int
-    """Calls of F."""
+    update: Counted | None = None
+
+    @property
+    def evaluations(self) -> int:
+        """Calls of F until now: after a backward pass with the steps that it took again."""
+        return 0 if self.update is None else self.update.calls
 
 
 def answer(
@@ -98,14 +104,14 @@ def answer(
     gets: Listing 1 of Liao et al. 2018 and their code.
     """
     if not isinstance(network, Recurrent):
-        return Answer(network(), None, 0)
+        return Answer(network(), None)
     dynamics = network.dynamics()
     update = Counted(dynamics.update)
     previous = previous and isinstance(method, sg.Implicit)
     forward = replace(forward, max_steps=forward.max_steps - previous)
     solution = sg.steady_state(update, dynamics.start, forward=forward, gradient=method, warm=warm, on_failure="ignore")
     h = onward(solution.value, update) if previous else solution.value
-    return Answer(network.read(h), solution, update.calls)
+    return Answer(network.read(h), solution, update)
 
 
 @torch.no_grad()
