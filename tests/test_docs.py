@@ -2,6 +2,7 @@
 
 import operator
 import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 
@@ -190,3 +191,11 @@ def test_no_page_loads_anything_from_elsewhere():
 def test_every_page_is_in_the_navigation():
     text = (DOCS.parent / "mkdocs.yml").read_text()
     assert [name_of(page) for page in DOCS.rglob("*.md") if f": {name_of(page)}" not in text] == []
+
+
+def test_examples_of_docstrings_become_code():
+    pytest.importorskip("griffe")
+    fenced = runpy.run_path(str(DOCS.parent / "tools" / "docstring_examples.py"))["fenced"]
+    text = "It adds.\n\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n\nAlways.\n\n>>> 3"
+    assert fenced(text) == "It adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n```\n\nAlways.\n\n```pycon\n>>> 3\n```"
+    assert fenced("No example.\n\n> A quotation.") == "No example.\n\n> A quotation."
