@@ -74,7 +74,9 @@ def _rebased(family: Family, draw: Draw, notes: dict[str, Any]) -> Family:
     T = left @ torch.diag(torch.logspace(0, -torch.tensor(condition).log10().item(), width, dtype=torch.float64)) @ right
     back, inner = torch.linalg.inv(T), family.update
     notes["basis"] = condition
-    return Family(lambda h, p: inner(h @ T.to(h), p) @ back.to(h), family.parameters, family.start @ back, family.steady)
+    return Family(
+        lambda h, p: inner(h @ T.to(h), p) @ back.to(h), family.parameters, family.start @ back, family.steady
+    )
 
 
 def _rescaled(family: Family, draw: Draw, notes: dict[str, Any]) -> Family:
@@ -146,9 +148,7 @@ class Found:
 
     @property
     def trusted(self) -> bool:
-        return (
-            self.error is None and not self.warned and self.state is sg.Status.CONVERGED and self.adjoint is sg.Status.CONVERGED
-        )
+        return self.error is None and not self.warned and self.state is sg.Status.CONVERGED and self.adjoint is sg.Status.CONVERGED
 
     @property
     def silent(self) -> bool:
@@ -211,11 +211,7 @@ def solve(setting: Setting, seed: int) -> Found:
             found.error = str(problem)
             return found
     found.warned = [str(w.message) for w in caught if issubclass(w.category, sg.SteadyStateWarning)]
-    found.state, found.adjoint, found.steps = (
-        solution.status,
-        solution.adjoint.status if solution.adjoint else None,
-        solution.steps,
-    )
+    found.state, found.adjoint, found.steps = solution.status, solution.adjoint.status if solution.adjoint else None, solution.steps
     found.estimate = solution.error_estimate
     if solution.adjoint is not None:
         found.adjoint_estimate = solution.adjoint.error_estimate
@@ -243,9 +239,7 @@ def _off_there(flat: FLAT, h: Tensor, true: list[Tensor], b: Tensor, end: Tensor
     def gradient(at: Tensor, by: Tensor) -> list[Tensor]:
         return [g for g in torch.autograd.grad(flat(at, true).flatten(), true, by, allow_unused=True) if g is not None]
 
-    A = torch.eye(h.numel(), dtype=h.dtype) - torch.func.jacrev(
-        lambda v: flat(v.view(h.shape), [p.detach() for p in true]).flatten()
-    )(h.flatten())
+    A = torch.eye(h.numel(), dtype=h.dtype) - torch.func.jacrev(lambda v: flat(v.view(h.shape), [p.detach() for p in true]).flatten())(h.flatten())
     there, here = gradient(h, torch.linalg.solve(A.T, b.flatten())), gradient(end, z)
     wrong = sum(float((a - c).square().sum()) for a, c in zip(there, here, strict=True))
     total = sum(float(c.square().sum()) for c in here)
@@ -296,8 +290,7 @@ def _compare(found: Found, flat: FLAT, h: Tensor, true: list[Tensor], grads: tup
             scales.append(0.0)
             continue
         sizes = [
-            (_by_parameter(flat, at, true, i).abs().T @ z.abs()).norm().item()
-            for at in (end, end + NEARBY * torch.randn_like(end) * end.abs().clamp(min=least))
+            (_by_parameter(flat, at, true, i).abs().T @ z.abs()).norm().item() for at in (end, end + NEARBY * torch.randn_like(end) * end.abs().clamp(min=least))
         ]
         scales.append(max([size for size in sizes if size == size], default=0.0))
     total = sum(float(e.square().sum()) for e in exact if e is not None) ** 0.5
