@@ -51,19 +51,14 @@ def tune_many(
     What one tuning raises does not stop the others: it stands in `failed`, and once all have ended there is a warning, or with
     `on_failure="raise"` an error. Warnings of the tunings are given again here.
 
-    ```python
-    # in a module, digits.py
-    def tuning(seed, checkpoint):
-        torch.manual_seed(seed)
-        step = hyper.SGD(nn.Linear(64, 10), loss, rate=0.5)
-        return hyper.tune(step, {"decay": hyper.Log(1e-3)}, objective, batches=batches, steps=100, method="neumann-rbp",
-                          checkpoint=checkpoint)
-
-    # elsewhere
-    if __name__ == "__main__":
-        found = hyper.tune_many(digits.tuning, range(8), checkpoints="tunings")
-        print(found.best.start, found.best.tuning.hyper)
-    ```
+    >>> def tuning(seed, checkpoint):  # in a module of yours, say digits.py
+    ...     torch.manual_seed(seed)
+    ...     step = hyper.SGD(nn.Linear(64, 10), loss, rate=0.5)
+    ...     return hyper.tune(step, {"decay": hyper.Log(1e-3)}, objective, batches=batches, steps=100, method="neumann-rbp",
+    ...                       checkpoint=checkpoint)
+    >>> found = hyper.tune_many(digits.tuning, range(8), checkpoints="tunings")  # doctest: +SKIP
+    >>> found.best.start, found.best.tuning.hyper  # doctest: +SKIP
+    (5, {'decay': tensor(0.0123)})
     """
     check_on_failure(on_failure)
     if not callable(tuning):
