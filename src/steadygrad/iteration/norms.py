@@ -103,6 +103,8 @@ def _scaled(part: Tensor) -> Tensor:
 
 def norms(vector: Tensor) -> list[float]:
     """The 2-norm of each row."""
+    if vector.shape[0] == 1:
+        return norms_of_one([vector], [vector.shape[1]])
     return leaf_norms([vector], [vector.shape[1]])[0][:, 0].tolist()
 
 
