@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter
 
@@ -13,15 +14,26 @@ import steadygrad as sg
 
 
 def line(seed: int, found: Found) -> str:
+    """One problem with all that is needed to look into it."""
     s = found.setting
-    return (
-        f"{seed} {s.name} far={found.far:.1e} (est {found.estimate:.1e}) off={found.off:.1e} adjoint={found.adjoint_off:.1e} (est {found.adjoint_estimate:.1e}) "
-        f"gain={found.gain:.1e} steps={found.steps} {str(s.dtype)[6:]} {s.forward!r} {s.gradient!r} shape={tuple(s.start.shape)} "
-        f"split={s.split},{s.ratio} batch={s.batch_dims} {s.notes} {found.state} {found.adjoint} {found.error or ''}{[w[:90] for w in found.warned]}"
-    )
+    facts = {
+        "far": f"{found.far:.1e} (estimate {found.estimate:.1e})",
+        "off": f"{found.off:.1e}, by the adjoint {found.adjoint_off:.1e} (estimate {found.adjoint_estimate:.1e})",
+        "gain": f"{found.gain:.1e}",
+        "steps": found.steps,
+        "forward": s.forward,
+        "gradient": s.gradient,
+        "shape": tuple(s.start.shape),
+        "dtype": s.dtype,
+        "split": (s.split, s.ratio),
+        "batch_dims": s.batch_dims,
+        **s.notes,
+        "ended": (found.state, found.adjoint, found.error, [text[:90] for text in found.warned]),
+    }
+    return f"{seed} {s.name} " + " ".join(f"{name}={fact}" for name, fact in facts.items())
 
 
-def main() -> None:
+def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--problems", type=int, default=3000)
     options.add_argument("--seed", type=int, default=0)
@@ -67,6 +79,7 @@ def main() -> None:
         len(tried),
         f"families; the most from the state's own distance {worst:.2g}",
     )
+    return 1 if counts["silent"] or counts["crash"] else 0
 
 
-main()
+sys.exit(main())
