@@ -131,17 +131,17 @@ class TestRounding:
         solution = sg.steady_state(update, h0, forward=sg.Anderson(20, 1e-3), on_failure="ignore")
         assert not solution.converged
 
-    @pytest.mark.parametrize("forward", [sg.Broyden(400), sg.Anderson(300), sg.Anderson(300, 1e-4)], ids=repr)
+    @pytest.mark.parametrize("forward", [sg.Broyden(500), sg.Anderson(300), sg.Anderson(300, 1e-4)], ids=repr)
     @pytest.mark.parametrize("seed", range(6))
     def test_accelerated_solvers_remember_slow_directions(self, forward, seed):
         """A condition of 1e4 in float32: the last steps alone were off by up to thirty, the rounding floor by thousands."""
-        generator, n = torch.Generator().manual_seed(seed), 5 + 2 * seed
+        generator, n = torch.Generator().manual_seed(seed), 5 + seed
         Q = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=F64))[0]
         A = (Q * torch.logspace(0, -4, n, dtype=F64)) @ Q.T
         J, c = (torch.eye(n, dtype=F64) - A).float(), torch.randn(n, generator=generator)
         solution = sg.steady_state(lambda h: J @ h + c, torch.zeros(n), forward=forward, on_failure="ignore")
         exact = torch.linalg.solve(torch.eye(n, dtype=F64) - J.double(), c.double())
-        assert relative(solution.value.double(), exact) < 10 * solution.error_estimate
+        assert relative(solution.value.double(), exact) < 5 * solution.error_estimate
 
 
 class TestStagnation:
