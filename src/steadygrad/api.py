@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from steadygrad.compiler import outside_graphs
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
+from steadygrad.gradient.exported import exported_steps
 from steadygrad.gradient.instead import exact_instead
+from steadygrad.gradient.transformed import Inside
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
 from steadygrad.roots import Minimise, NewtonCG
@@ -28,8 +33,9 @@ from steadygrad.solution import (
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.state.ragged import RaggedLayout
 from steadygrad.state.shards import everywhere, meet, sharing, told_to_all
-from steadygrad.update import Update
+from steadygrad.update import Update, check_args
 from steadygrad.update.autocast import without_autocast
+from steadygrad.update.levels import Below, Levels
 
 SHORTHANDS: dict[str, Gradient] = {
     "auto": Implicit(Auto()),
@@ -52,6 +58,7 @@ SHORTHANDS: dict[str, Gradient] = {
 """What the names mean. Counts are the paper's: Neumann(K) has K+1 terms, TBPTT(K) K applications of F."""
 
 
+@outside_graphs
 @told_to_all
 def steady_state(
     update: Callable[..., State],
@@ -105,7 +112,6 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_transforms()
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -121,38 +127,90 @@ def steady_state(
         raise ValueError(
             f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
         )
-    layout = Layout.of(h0, batch_dims) if batch_index is None else RaggedLayout.by(h0, batch_index)
-    call = Update(update, args, layout, probe=torch.is_grad_enabled())
-    shards = None
+    if torch.compiler.is_exporting():
+        return _exported(update, h0, args, forward, batch_dims)
+    levels = Levels.now()
     if group is not None:
         refuse_with_group(forward, method, compile)
-        told = (layout.structure, tuple(layout.batch), layout.dtype, forward, method, derivatives, on_failure, tuple(iterates))
-        shards = meet(group, f"{told} warm={warm is not None} grad={torch.is_grad_enabled()}", sum(layout.sizes), layout.device)
-    with sharing(shards):
-        start = _start(h0, layout, warm)
-    problem = Problem(
-        update=call,
-        start=layout.flatten([leaf.clone() for leaf in start]),
-        forward=forward,
-        on_failure=on_failure,
-        derivatives=derivatives,
-        adjoint=None if warm is None else warm.record.z,
-        iterates=frozenset(iterates),
-        compile=compile,
-    )
+        if levels is not None:
+            raise SteadyStateError(
+                "group= cannot be used inside torch.func or in forward mode; use torch.autograd.grad around it."
+            )
+    given = Given(update, h0, args, batch_dims, warm)
+    if levels is not None:
+        levels = levels.around(update, h0, args)
+        given = _below(levels, given, batch_index, compile)
+    with nullcontext() if levels is None else levels.cleared():
+        layout = Layout.of(given.h0, given.batch_dims) if batch_index is None else RaggedLayout.by(given.h0, batch_index)
+        call = Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled())
+        shards = None
+        if group is not None:
+            methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
+            shards = meet(group, f"{layout.structure} {layout.batch} {layout.dtype} {methods}", sum(layout.sizes), layout.device)
+        with sharing(shards):
+            start = _start(given.h0, layout, given.warm)
+        problem = Problem(
+            update=call,
+            start=layout.flatten([leaf.clone() for leaf in start]),
+            forward=forward,
+            on_failure=on_failure,
+            derivatives=derivatives,
+            adjoint=None if warm is None else warm.record.z,
+            iterates=frozenset(iterates),
+            compile=compile,
+        )
     with without_autocast(layout.device), sharing(shards):
-        solved = method.solve(problem)
+        seen = None if levels is None else Inside(problem, levels, update, args, leaves_of(h0))
+        solved = method.solve(problem) if seen is None else seen.solve(method)
     solution = Solution(
         value=layout.nest(solved.leaves),
         steps=solved.ended.steps,
         residuals=solved.ended.residuals,
-        problems=Problems(tuple(solved.ended.status), tuple(layout.batch)),
+        problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
         error_estimate=float(solved.ended.distance.max()),
     )
-    _report(solution, problem)
+    with nullcontext() if levels is None else levels.cleared():
+        _report(solution, problem)
     return solution
+
+
+def _exported(
+    update: Callable[..., State], h0: State, args: tuple[Any, ...], forward: FixedPointSolver, batch_dims: int
+) -> Solution:
+    """What a model that is being exported by torch.export gets: the steps, and no numbers."""
+    layout = Layout.of(h0, batch_dims)
+    leaves = exported_steps(update, args, layout, leaves_of(h0), forward)
+    problems = Problems((Status.MAX_STEPS,) * int(layout.problems), tuple(layout.batch))
+    return Solution(value=layout.nest(leaves), steps=forward.max_steps, residuals=[], problems=problems)
+
+
+class Given(NamedTuple):
+    """What a solve is given: as it was called, or below transforms of torch.func."""
+
+    update: Callable[..., State]
+    h0: State
+    args: tuple[Any, ...]
+    batch_dims: int
+    warm: Solution | None
+
+
+def _below(levels: Levels, given: Given, batch_index: Tensor | None, compile: bool) -> Given:
+    """The same solve on plain tensors, below all transforms: every entry of a vmap is a problem of its own."""
+    if compile:
+        raise SteadyStateError(
+            "compile=True cannot be used inside torch.func or in forward mode, whose levels F needs; leave it out there."
+        )
+    if levels.own and batch_index is not None:
+        raise SteadyStateError("batch_index cannot be used inside vmap over the states of graphs; batch them as one graph.")
+    check_args(given.args, Layout.of(given.h0, given.batch_dims))
+    own: Any = getattr(given.update, "below", None)  # an energy is lowered itself, not its gradient
+    update = Below(given.update, given.args, levels) if own is None else own(levels, given.args)
+    warm = given.warm
+    if warm is not None:
+        warm = replace(warm, value=levels.plain(warm.value))
+    return Given(update, levels.plain(given.h0), (), len(levels.own) + given.batch_dims, warm)
 
 
 def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
@@ -200,14 +258,6 @@ def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool
         raise ValueError('initial="uniform" draws z₀ rank by rank, so that it would depend on the division; leave it at "zeros".')
     if compile:
         raise ValueError("compile=True cannot trace the exchange between ranks; with group= leave it at False.")
-
-
-def _refuse_transforms() -> None:
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
-        raise SteadyStateError(
-            "a steady state cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it, "
-            "batch_dims for batches, and derivatives= for higher orders. (Inside F they are fine.)"
-        )
 
 
 def _report(solution: Solution, problem: Problem) -> None:

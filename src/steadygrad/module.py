@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
@@ -18,6 +19,7 @@ from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
 from steadygrad.state import State, in_full_precision, leaves_of, map_state
 from steadygrad.state.shards import check_group
+from steadygrad.update.levels import Levels
 from steadygrad.update.order import refuse_swapped_names, wrong_shape
 
 
@@ -27,7 +29,8 @@ class Equilibrium(nn.Module):
     Cells of torch work as they are: `Equilibrium(nn.GRUCell(16, 32))`, `Equilibrium(nn.LSTMCell(16, 32))`. Without `h0`
     the search starts at `initial(x)`, or at zeros in the structure that `cell(x, None)` returns. `layer.solution` is the
     last solution with its value detached; after a backward pass its `.adjoint` is the certificate. Copies and saved layers
-    start without one: it holds the last batch.
+    start without one: it holds the last batch. Inside torch.func its value is what lies below the transforms: plain tensors, led
+    by the vmapped dimensions.
 
     **Input first, then state**: `cell(x, h)`, as torch's cells have it, while `steady_state` calls `update(h, x)`. A cell that
     takes its state first, such as a block f(z, x) of torchdeq, needs `state_first=True`; where the names of its parameters tell
@@ -39,7 +42,8 @@ class Equilibrium(nn.Module):
     states one input would decide which of them the next one gets; `warm_start="always"` is warm there too.
 
     `diagnose_every=100` checks the assumptions at the first and every hundredth forward call in training mode: ρ(J) by some 40
-    products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail.
+    products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail. Calls
+    inside torch.func are not checked.
 
     `group`: the state is divided over the ranks of a process group, as in `steady_state`. Copies keep the group; a layer with
     one cannot be pickled, since a process group belongs to its process: save its `state_dict()`.
@@ -111,6 +115,7 @@ class Equilibrium(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
 
+    @outside_graphs
     def forward(self, x: Any, h0: State | None = None, batch_index: Tensor | None = None) -> State:
         """The steady state for x, from h0 if given; with `batch_index`, a problem a graph (see `steady_state`)."""
         start = in_full_precision(self._start(x) if h0 is None else h0)
@@ -134,7 +139,7 @@ class Equilibrium(nn.Module):
             warm=self.solution if warm else None,
             group=self.group.of_processes,
         )
-        if not self._repeats():
+        if not torch.compiler.is_exporting() and not self._repeats():
             self._keep(solution, x)
         return solution.value
 
@@ -148,8 +153,12 @@ class Equilibrium(nn.Module):
 
     def _keep(self, solution: Solution, x: Any) -> None:
         """Remember the solution, and check the assumptions at it when that is due."""
-        self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        levels = Levels.now()
+        value = map_state(Tensor.detach, solution.value) if levels is None else levels.plain(solution.value)
+        self.solution = replace(solution, value=value)
         self._differentiable = any(leaf.requires_grad for leaf in leaves_of(solution.value))
+        if levels is not None:
+            return  # tensors inside a transform have no numbers to check
         if self._history is not None and self.training and self._history.due():
             self._history.check(self._update, (x,), self.solution, self.batch_dims)
             self._history.warn(self.on_failure)

@@ -88,8 +88,6 @@ class Adjoint:
     """The steps of the search for the state."""
     shards: Shards | None = field(default_factory=current, init=False)
     """How the state is divided over processes, when the backward pass comes."""
-    outer: float | None = field(default=None, init=False)
-    """The size of the cotangent that the outermost attachment has just solved for."""
 
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
         """Take note of what the search for the state has found out."""
@@ -144,15 +142,6 @@ class Adjoint:
         if self.rows is None:
             return list(cotangents)
         return [cotangent[self.rows] for cotangent in cotangents]
-
-    def is_rest(self, cotangents: Sequence[Tensor], last: bool) -> bool:
-        """Whether these are no more than what the outermost solve, just done, has left over."""
-        outer, done = self.outer, self.record.last
-        if last:
-            self.outer = None
-        if outer is None or done is None:
-            return False
-        return self.size_of(cotangents) <= (2 * done.residual + LAST_DIGITS) * outer
 
     def size_of(self, tensors: Sequence[Tensor]) -> float:
         """The norm of some tensors together."""
