@@ -79,7 +79,9 @@ def test_failures_are_reported():
 
 def test_an_entry_without_a_finite_state_does_not_spoil_the_others():
     def value(w, x):
-        return sg.steady_state(lambda h: w * h * h + x, torch.zeros((), **F64), forward=LONG, on_failure="ignore").value
+        return sg.steady_state(
+            lambda h: w * h * h + x, torch.zeros((), **F64), forward=sg.Picard(80, 0.0), on_failure="ignore"
+        ).value
 
     def root(w, x):
         return (1 - (1 - 4 * w * x).sqrt()) / (2 * w)
