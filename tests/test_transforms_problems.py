@@ -259,6 +259,16 @@ def test_what_cannot_be_right_is_refused(call, error, match):
     assert torch._C._functorch.peek_interpreter_stack() is None  # nothing is left behind
 
 
+@pytest.mark.parametrize(("gradient", "forward"), [(sg.BPTT(checkpoints=3), sg.Picard(9, 0.0)), (sg.BPTT(), sg.Reversible(9, 0.0, damping=0.8))])
+def test_batched_cotangents_through_steps_that_are_taken_again(gradient, forward):
+    x = torch.ones(2, **F64).requires_grad_()
+    value = sg.steady_state(lambda h: 0.5 * h + x, torch.zeros(2, **F64), gradient=gradient, forward=forward).value
+    with pytest.raises(sg.SteadyStateError, match="one cotangent at a time"):
+        torch.autograd.grad(value, x, torch.eye(2, **F64), is_grads_batched=True, retain_graph=True)
+    with pytest.raises(sg.SteadyStateError, match="one cotangent at a time"):
+        vmap(lambda v: torch.autograd.grad(value, x, v, retain_graph=True)[0])(torch.eye(2, **F64))
+
+
 def test_errors_in_f_leave_nothing_behind():
     def broken(a):
         def update(h):
