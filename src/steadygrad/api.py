@@ -19,6 +19,7 @@ from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.transformed import Inside
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
+from steadygrad.roots import Minimise, NewtonCG
 from steadygrad.solution import (
     OnFailure,
     Problems,
@@ -31,6 +32,7 @@ from steadygrad.solution import (
 )
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.state.ragged import RaggedLayout
+from steadygrad.state.shards import everywhere, meet, sharing, told_to_all
 from steadygrad.update import Update, check_args
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.levels import Below, Levels
@@ -57,6 +59,7 @@ SHORTHANDS: dict[str, Gradient] = {
 
 
 @outside_graphs
+@told_to_all
 def steady_state(
     update: Callable[..., State],
     h0: State,
@@ -91,6 +94,12 @@ def steady_state(
     for small states and many solves, since the first of them waits for the compiler. Where F cannot be traced it says so and
     runs as it is.
 
+    `group`, a torch.distributed process group, says that the numbers of each problem are divided over its ranks: h0 is this
+    rank's part, and F exchanges what it needs of the others by collectives that have a derivative
+    (`torch.distributed._functional_collectives.all_to_all_single_autograd`). Norms and inner products are then those of all
+    ranks, which stop, succeed and fail together. Every rank calls backward; the losses of all ranks add up, and gradients of
+    shared parameters are parts of a sum: `sum_gradients`.
+
     `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn",
     "ignore", or "fallback": warn, and give the problems whose adjoint failed the best truncated Neumann series. NaN from the
     very first call of F is an error in all but "ignore".
@@ -103,7 +112,6 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_what_is_not_there_yet(group)
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -122,15 +130,28 @@ def steady_state(
     if torch.compiler.is_exporting():
         return _exported(update, h0, args, forward, batch_dims)
     levels = Levels.now()
+    if group is not None:
+        refuse_with_group(forward, method, compile)
+        if levels is not None:
+            raise SteadyStateError(
+                "group= cannot be used inside torch.func or in forward mode; use torch.autograd.grad around it."
+            )
     given = Given(update, h0, args, batch_dims, warm)
     if levels is not None:
         levels = levels.around(update, h0, args)
         given = _below(levels, given, batch_index, compile)
     with nullcontext() if levels is None else levels.cleared():
         layout = Layout.of(given.h0, given.batch_dims) if batch_index is None else RaggedLayout.by(given.h0, batch_index)
+        call = Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled())
+        shards = None
+        if group is not None:
+            methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
+            shards = meet(group, f"{layout.structure} {layout.batch} {layout.dtype} {methods}", sum(layout.sizes), layout.device)
+        with sharing(shards):
+            start = _start(given.h0, layout, given.warm)
         problem = Problem(
-            update=Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled()),
-            start=layout.flatten([leaf.clone() for leaf in _start(given.h0, layout, given.warm)]),
+            update=call,
+            start=layout.flatten([leaf.clone() for leaf in start]),
             forward=forward,
             on_failure=on_failure,
             derivatives=derivatives,
@@ -138,7 +159,7 @@ def steady_state(
             iterates=frozenset(iterates),
             compile=compile,
         )
-    with without_autocast(layout.device):
+    with without_autocast(layout.device), sharing(shards):
         seen = None if levels is None else Inside(problem, levels, update, args, leaves_of(h0))
         solved = method.solve(problem) if seen is None else seen.solve(method)
     solution = Solution(
@@ -199,11 +220,15 @@ def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
         return cold
     if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
-    if structure_of(warm.value) != structure_of(h0):
-        return cold
-    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)]
-    fits = all(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(leaves, cold, strict=True))
-    return leaves if fits and all(leaf.isfinite().all() for leaf in leaves) else cold
+    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)] if _same_nesting(warm.value, h0) else []
+    fits = [leaf.shape for leaf in leaves] == [leaf.shape for leaf in cold] and all(
+        a.dtype == b.dtype and a.device == b.device and bool(a.isfinite().all()) for a, b in zip(leaves, cold, strict=True)
+    )
+    return leaves if everywhere(fits) else cold
+
+
+def _same_nesting(one: State, other: State) -> bool:
+    return structure_of(one) == structure_of(other)
 
 
 def resolve_gradient(gradient: str | Gradient) -> Gradient:
@@ -219,9 +244,20 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     return SHORTHANDS[gradient]
 
 
-def _refuse_what_is_not_there_yet(group: Any) -> None:
-    if group is not None:
-        raise ValueError("group=... is not available in this version of steadygrad; leave it at its default.")
+def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool) -> None:
+    """Refuse what a state that is divided over processes cannot have."""
+    linear = [solver for solver in (getattr(method, "solver", None), getattr(forward, "linear", None)) if solver is not None]
+    if any(isinstance(solver, Dense) for solver in linear):
+        raise ValueError("Dense() builds J of the whole state, which no rank holds; with group= use GMRES() or LSQR().")
+    if isinstance(forward, (Minimise, NewtonCG)):
+        raise ValueError(
+            f"{forward!r} minimises an energy, of which each rank has a part; with group= give the gradient step as F to "
+            "Picard(), Anderson() or Newton()."
+        )
+    if getattr(method, "initial", "zeros") == "uniform":
+        raise ValueError('initial="uniform" draws z₀ rank by rank, so that it would depend on the division; leave it at "zeros".')
+    if compile:
+        raise ValueError("compile=True cannot trace the exchange between ranks; with group= leave it at False.")
 
 
 def _report(solution: Solution, problem: Problem) -> None:

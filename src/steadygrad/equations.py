@@ -28,11 +28,12 @@ def root(
     derivatives: int = 1,
     on_failure: OnFailure = "warn",
     warm: Solution | None = None,
+    group: Any = None,
 ) -> Solution:
     """Find h* with g(h*, *args) = 0 and give it a gradient: dh*/dw = −(∂g/∂h)⁻¹ ∂g/∂w.
 
     A root of g is a steady state of h − g(h), whose I − J is ∂g/∂h: the same adjoint, the same certificate. Needs that ∂g/∂h
-    is invertible there.
+    is invertible there. `group`: the state is divided over the ranks of a process group, as in `steady_state`.
 
     >>> import torch, steadygrad as sg
     >>> a = torch.tensor([2.0], requires_grad=True)
@@ -44,6 +45,7 @@ def root(
     return steady_state(
         RootStep(g), h0, *args,
         forward=forward, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
+        group=group,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from steadygrad.fixedpoint import Picard
 from steadygrad.gradient.problem import Gradient, Problem, Solved
 from steadygrad.gradient.unrolled import picard_of, unroll_tail
+from steadygrad.state.shards import of_first
 
 Truncation = Literal["uniform", "poisson"]
 
@@ -62,7 +63,7 @@ class ARTBP(Gradient):
             raise ValueError(f"ARTBP compensates each application of F and takes no damping; got {forward!r}.")
         chances = self.probabilities(forward.max_steps)
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
-        steps = int(torch.multinomial(chances, 1, generator=generator)) + 1
+        steps = of_first(int(torch.multinomial(chances, 1, generator=generator)) + 1)
         at_least = chances.flip(0).cumsum(0).flip(0)  # P(N ≥ t) at index t − 1
         return steps, {t: float(at_least[t - 1] / at_least[t]) for t in range(1, steps)}
 

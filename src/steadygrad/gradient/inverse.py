@@ -13,7 +13,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.adjoint import LAST_DIGITS, Adjoint, size_of
+from steadygrad.gradient.adjoint import LAST_DIGITS, Adjoint
 from steadygrad.gradient.several import several_times
 from steadygrad.state.ragged import RaggedLayout
 from steadygrad.update.levels import Level, functorch
@@ -98,17 +98,18 @@ class System:
             size, residual = self._outer.get(task.transpose, (0.0, 0.0))
             if last:
                 self._outer.pop(task.transpose, None)
-            if size_of(b) <= (2 * residual + LAST_DIGITS) * size:
+            if self.adjoint.size_of(b) <= (2 * residual + LAST_DIGITS) * size:
                 return [torch.zeros_like(part) for part in b]
         z, residual = self._certified(task.transpose, b, several)
         if rests and main:
-            self._outer[task.transpose] = (size_of(b), residual)
+            self._outer[task.transpose] = (self.adjoint.size_of(b), residual)
         return z
 
     def _certified(self, transpose: bool, b: list[Tensor], several: bool) -> tuple[list[Tensor], float]:
         """z, and its relative residual; the certificate is left in the record."""
         record, before = self.adjoint.record, self.adjoint.record.last
-        if several and not isinstance(self.adjoint.jacobian.layout, RaggedLayout):
+        divided = self.adjoint.shards is not None  # vmap knows no collectives
+        if several and not divided and not isinstance(self.adjoint.jacobian.layout, RaggedLayout):
             found = several_times(self.adjoint, len(b[0])).solve(b, transpose)
         else:
             one_by_one = [self.adjoint.solve([part[i] for part in b], transpose) for i in range(len(b[0]))]

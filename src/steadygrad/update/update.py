@@ -11,6 +11,7 @@ from torch import Tensor
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
+from steadygrad.state.shards import everywhere, greatest, somewhere
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -36,6 +37,8 @@ class Update:
         self.layout = layout
         self.requires_grad = False
         """Whether F, where it was looked at, reaches anything that needs a gradient."""
+        self._plain = layout.template is None and layout.viewable
+        """Whether a state is one tensor, of which the flat form is a view."""
         self._coupled = [False]  # shared with the parts of it
         self._probe = probe
         self._called = False
@@ -118,18 +121,23 @@ class Update:
 
         The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
         """
-        layout = self.layout
-        plain = layout.template is None and layout.viewable and not flat.is_inference()
-        h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
-        newest = [h]
-        for _ in range(steps):
-            if call is not None and self._called and self._randomness.idle and self._autocast.is_on:
-                image = self._native(h, shape)
-            else:
-                image = self(h.reshape(flat.shape)).view(shape)
-            h = torch.lerp(image, h, damping) if damping else image
-            newest = [h, *newest[:2]]
-        return [state.reshape(flat.shape) for state in newest]
+        newest = [flat]
+        while steps > 0 and not self._direct(flat):
+            image = self(newest[0])
+            newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            steps -= 1
+        if steps:
+            shape = self.layout.shapes[0]
+            newest = [state.view(shape) for state in newest]
+            for _ in range(steps):
+                image = self._native(newest[0], shape)
+                newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            newest = [state.reshape(flat.shape) for state in newest]
+        return newest
+
+    def _direct(self, flat: Tensor) -> bool:
+        """Whether F can be called on the tensor that a flat state is, without detours."""
+        return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
     def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
         """F(h) in the shape that F knows, with the checks that every call needs."""
@@ -141,9 +149,9 @@ class Update:
             raise
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
-            (image,) = self.layout.check(image)
-        return image
+        if type(image) is Tensor and image.shape == shape and image.dtype is h.dtype and image.layout is torch.strided:
+            return image
+        return self.layout.check(image)[0]
 
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
@@ -164,8 +172,14 @@ class Update:
         A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
         `requires_grad` is False, none where it is True. Sets `requires_grad`.
         """
-        if self._probe and not self.requires_grad:
+        if self._probe and not self._needed_somewhere():
             self._alike(lambda: self._probed(flat))
+            self._needed_somewhere()
+        return self.requires_grad
+
+    def _needed_somewhere(self) -> bool:
+        """Whether F needs a gradient on any rank: then all take part in the backward pass, or it would wait for them."""
+        self.requires_grad = somewhere(self.requires_grad)
         return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
@@ -193,9 +207,7 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if layout.template is not None or not layout.viewable:
-            return layout.flatten(self.leaves(layout.split(flat)))
-        if flat.is_inference():  # such tensors count no versions
+        if not self._plain or flat.is_inference():  # inference tensors count no versions
             return layout.flatten(self.leaves(layout.split(flat)))
         return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
 
@@ -234,9 +246,9 @@ AGREEMENT = 1e3
 def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
     """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
     with torch.no_grad():
-        size = whole.abs().amax(dim=1, keepdim=True)
+        size = greatest(whole.abs().amax(dim=1, keepdim=True))
         close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
-        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
+        return everywhere(bool((close | ~(whole.isfinite() & part.isfinite())).all()))
 
 
 def check_args(args: tuple[Any, ...], layout: Layout) -> None:
