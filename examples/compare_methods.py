@@ -115,7 +115,7 @@ def draw(rows: list[Row], path: str) -> None:
     shown = (
         ("loss", "loss at the end"),
         ("kilobytes", "peak memory of a step, kB"),
-        ("milliseconds", "processor time of a step, ms"),
+        ("milliseconds", "processor time, ms"),
     )
     for axis, (name, title), colour in zip(axes, shown, ("#0072B2", "#D55E00", "#009E73"), strict=True):
         axis.barh([row.method for row in rows], [getattr(row, name) for row in rows], color=colour)
