@@ -25,10 +25,10 @@ demo: $(VENV)/.ready  ## Run every experiment in small and make the report
 	$(BIN)/steadygrad report --runs runs --out report.html
 
 test: $(VENV)/.tests  ## Run the tests that take seconds
-	$(BIN)/python -m pytest -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 test-all: $(VENV)/.tests  ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m ''
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m ''
 
 check: $(VENV)/.ready docs  ## Lint, types, import directions, documentation, report and docs against the records
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from benchmarks.families import RADII, Adjoint, affine, dear, matrices
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
 
 RTOL = 1e-5
-DEAR_MS = 3.0
+DEAR_MS = 2.0
 """A product with a dear F takes at least as long."""
 GOOD_ENOUGH = 1e-2
 """A solver succeeds if it says CONVERGED and its z is within this of the exact one: a residual of 1e-5 can mean an error a

@@ -384,6 +384,25 @@ def check_roots_and_layers():
     assert "cannot be pickled" in str(raised(lambda: pickle.dumps(layer.group)))
 
 
+def check_exchange_without_a_derivative_is_noticed():
+    W, (x, _), here = matrix(0.5), vectors(SIZE), mine()
+
+    def gathered(h):
+        whole = h.new_empty(SIZE)
+        dist.all_to_all_single(whole, h.detach().repeat(2), CUTS, [CUTS[dist.get_rank()]] * 2)
+        parts = list(whole.split(CUTS))
+        parts[dist.get_rank()] = h
+        return torch.cat(parts)
+
+    w = W.clone().requires_grad_()
+    solve = lambda: sg.steady_state(lambda h: torch.tanh(w[here] @ gathered(h) + x[here]), 0 * x[here], group=group())  # noqa: E731
+    error = raised(solve)
+    assert "a collective without a derivative" in str(error)
+    alone = sg.steady_state(lambda h: torch.tanh(0.5 * h + w[here, here] @ h + x[here]), 0 * x[here], group=group())
+    alone.value.sum().backward()  # nothing is exchanged: nothing is missing
+    assert alone.adjoint.converged
+
+
 def check_sums_of_gradients():
     rank = dist.get_rank()
     a, b, c = (torch.zeros(3, requires_grad=True) for _ in range(3))

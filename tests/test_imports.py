@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"calls", "failure", "files", "method", "peak_memory", "sparse", "supported"},
+    {"calls", "compiler", "failure", "files", "method", "peak_memory", "sparse", "supported"},
     {"solution", "state"},
     {"iteration", "update"},
     {"fixedpoint"},

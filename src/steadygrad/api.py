@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.compiler import outside_graphs
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
+from steadygrad.gradient.exported import exported_steps
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.transformed import Inside
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
@@ -56,6 +58,7 @@ SHORTHANDS: dict[str, Gradient] = {
 """What the names mean. Counts are the paper's: Neumann(K) has K+1 terms, TBPTT(K) K applications of F."""
 
 
+@outside_graphs
 @told_to_all
 def steady_state(
     update: Callable[..., State],
@@ -124,6 +127,8 @@ def steady_state(
         raise ValueError(
             f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
         )
+    if torch.compiler.is_exporting():
+        return _exported(update, h0, args, forward, batch_dims)
     levels = Levels.now()
     if group is not None:
         refuse_with_group(forward, method, compile)
@@ -161,7 +166,7 @@ def steady_state(
         value=layout.nest(solved.leaves),
         steps=solved.ended.steps,
         residuals=solved.ended.residuals,
-        problems=Problems(tuple(solved.ended.status), tuple(layout.batch)),
+        problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
         error_estimate=float(solved.ended.distance.max()),
@@ -169,6 +174,16 @@ def steady_state(
     with nullcontext() if levels is None else levels.cleared():
         _report(solution, problem)
     return solution
+
+
+def _exported(
+    update: Callable[..., State], h0: State, args: tuple[Any, ...], forward: FixedPointSolver, batch_dims: int
+) -> Solution:
+    """What a model that is being exported by torch.export gets: the steps, and no numbers."""
+    layout = Layout.of(h0, batch_dims)
+    leaves = exported_steps(update, args, layout, leaves_of(h0), forward)
+    problems = Problems((Status.MAX_STEPS,) * int(layout.problems), tuple(layout.batch))
+    return Solution(value=layout.nest(leaves), steps=forward.max_steps, residuals=[], problems=problems)
 
 
 class Given(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from steadygrad.api import steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
 from steadygrad.roots import EnergyStep, Minimise, Newton, NewtonCG, RootStep, scale_for
@@ -16,6 +17,7 @@ from steadygrad.state import State
 from steadygrad.update.levels import Below, Levels
 
 
+@outside_graphs
 def root(
     g: Callable[..., State],
     h0: State,
@@ -47,6 +49,7 @@ def root(
     )  # fmt: skip
 
 
+@outside_graphs
 def minimum(
     energy: Callable[..., Tensor],
     h0: State,

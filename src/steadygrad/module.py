@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
@@ -114,6 +115,7 @@ class Equilibrium(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
 
+    @outside_graphs
     def forward(self, x: Any, h0: State | None = None, batch_index: Tensor | None = None) -> State:
         """The steady state for x, from h0 if given; with `batch_index`, a problem a graph (see `steady_state`)."""
         start = in_full_precision(self._start(x) if h0 is None else h0)
@@ -137,7 +139,7 @@ class Equilibrium(nn.Module):
             warm=self.solution if warm else None,
             group=self.group.of_processes,
         )
-        if not self._repeats():
+        if not torch.compiler.is_exporting() and not self._repeats():
             self._keep(solution, x)
         return solution.value
 

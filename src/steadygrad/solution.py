@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -103,6 +104,8 @@ class Problems:
 
     statuses: tuple[Status, ...]
     batch: tuple[int, ...] = ()
+    seen: Callable[[Callable[[], Tensor]], Tensor] | None = field(default=None, repr=False, compare=False)
+    """Inside a vmap: makes a tensor in the shape of the batch and gives what one entry sees of it."""
 
     @property
     def worst(self) -> Status:
@@ -113,7 +116,10 @@ class Problems:
     def converged(self) -> bool | Tensor:
         if not self.batch:
             return self.worst is Status.CONVERGED
-        return torch.tensor([status is Status.CONVERGED for status in self.statuses]).view(self.batch)
+        return self._flags() if self.seen is None else self.seen(self._flags)
+
+    def _flags(self) -> Tensor:
+        return torch.tensor([status is Status.CONVERGED for status in self.statuses], device="cpu").view(self.batch)
 
     @property
     def failed(self) -> str:
@@ -225,7 +231,11 @@ class Solution:
 
     @property
     def converged(self) -> bool | Tensor:
-        """Whether the state is steady; with batch_dims, a tensor that says of which problems."""
+        """Whether the state is steady; with batch_dims, a tensor that says of which problems.
+
+        With a vmap around the solve each of its entries is a problem: inside, the tensor says so of one entry (and can be
+        returned from it); afterwards it has a dimension for the vmap in front.
+        """
         return self.problems.converged
 
     @property

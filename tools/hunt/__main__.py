@@ -45,10 +45,10 @@ def main() -> None:
         if found.silent:
             counts["silent"] += 1
             print("SILENT", line(seed, found), flush=True)
-        elif found.trusted and found.known and found.off_all > 0.01:
+        elif found.trusted and found.known and found.off > 0.01:
             counts["inherited from the state"] += 1
             print("INHERITED", line(seed, found), flush=True)
-        elif chosen.alarms and found.known and found.gain < 30 and not found.trusted and found.far < 1e-3 and found.off_all < 1e-3 and found.setting.gradient not in ("cg", "minres"):
+        elif chosen.alarms and found.known and sg.Status.MAX_STEPS not in (found.state, found.adjoint) and found.gain < 30 and not found.trusted and found.far < 1e-3 and found.off_all < 1e-3 and found.setting.gradient not in ("cg", "minres"):
             counts["alarm"] += 1
             print("ALARM", line(seed, found), flush=True)
     print(dict(counts), f"{time.thread_time() - began:.0f} s", len(tried), "families", dict(tried) if chosen.problems < 0 else "")

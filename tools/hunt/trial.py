@@ -162,7 +162,7 @@ class Found:
     @property
     def inherited(self) -> bool:
         """Whether the error is that of a state within one per cent, as promised, and the adjoint at it is right."""
-        return self.far < 0.02 and self.off_all < 0.01 + 1.2 * self.off_there
+        return self.far < 0.02 and self.off_all < 0.01 + 1.2 * self.off_there and (self.off < 0.01 + 3 * self.off_there)
 
 
 def solve(setting: Setting, seed: int) -> Found:

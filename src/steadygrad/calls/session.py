@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +22,10 @@ ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray turns 127.0.0.1 into an address that others can reach, unless this (what it does on a Mac anyway) forbids it."""
 SILENT = {"RAY_USAGE_STATS_ENABLED": "0"}
 """A Ray that is started here reports to nobody. Of a cluster, whoever started it has decided."""
+
+
+PREFIX = "sg-ray-"
+"""How the name of the folder begins in which a Ray that is started here has its logs and sockets."""
 
 
 class ClusterError(ConnectionError):
@@ -76,9 +79,8 @@ def check_own(ray: Any, address: str | None) -> None:
 @contextmanager
 def started_here(cores: int) -> Generator[Any]:
     """A Ray of one node that listens on the loopback interface alone and leaves nothing on the disk."""
-    folder = tempfile.mkdtemp(prefix="sg-ray-", dir="/tmp" if os.path.isdir("/tmp") else None)  # sockets need short paths
-    try:
-        importable = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    importable = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with temporary_folder() as folder:
         with variables(ON_LOOPBACK | SILENT | ONE_THREAD | importable):
             ray = imported()
             context = ray.init(
@@ -96,8 +98,15 @@ def started_here(cores: int) -> Generator[Any]:
             yield ray
         finally:
             ray.shutdown()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # a process that is still ending may write one more log
+
+
+@contextmanager
+def temporary_folder() -> Generator[str]:
+    """A folder for Ray's logs and sockets, whose paths must be short. A process that is still ending may write one more log."""
+    with tempfile.TemporaryDirectory(
+        prefix=f"{PREFIX}{os.getpid()}-", dir="/tmp" if os.path.isdir("/tmp") else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
 
 
 def check_hidden(ip: str) -> None:

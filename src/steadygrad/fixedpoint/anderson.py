@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.fixedpoint.solver import Anchors, FixedPointSolver
 from steadygrad.method import check_count, check_number
 from steadygrad.state.shards import current, total
 
@@ -21,6 +21,7 @@ class Mixed(NamedTuple):
     f: Tensor
     steps: tuple[Tensor, ...]
     changes: tuple[Tensor, ...]
+    anchors: Anchors
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +29,7 @@ class Anderson(FixedPointSolver):
     """h ← Σ αᵢ (hᵢ + mixing·fᵢ) with fᵢ = F(hᵢ) − hᵢ and α minimising ‖Σ αᵢ fᵢ‖, Σ αᵢ = 1. One evaluation of F a step.
 
     Often converges where the plain iteration is slow or diverges. What it returns is where F was evaluated last. Memory:
-    about 2·`history` + 10 states. On the adjoint equation it is nearly GMRES. Anderson 1965; Walker and Ni 2011.
+    about 2·`history` + 16 states. On the adjoint equation it is nearly GMRES. Anderson 1965; Walker and Ni 2011.
     """
 
     history: int = 5
@@ -42,10 +43,10 @@ class Anderson(FixedPointSolver):
             raise ValueError(f"mixing must be above 0 and at most 1; got {self.mixing}.")
 
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Mixed:
-        return Mixed(start, problem(start) - start, (), ())
+        return Mixed(start, problem(start) - start, (), (), Anchors())
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Mixed) -> Mixed:
-        h, f, steps, changes = state
+        h, f, steps, changes, anchors = state
         new = h + self.mixing * f
         if steps:
             gamma = least_squares(changes, f)
@@ -53,13 +54,16 @@ class Anderson(FixedPointSolver):
                 new = new - gamma[:, i : i + 1] * (dh + self.mixing * df)
         after = problem(new) - new
         recent = slice(1, None) if len(steps) == self.history else slice(None)
-        return Mixed(new, after, (*steps[recent], new - h), (*changes[recent], after - f))
+        return Mixed(new, after, (*steps[recent], new - h), (*changes[recent], after - f), anchors.after(h, f))
 
     def value(self, state: Mixed) -> Tensor:
         return state.h
 
     def residual(self, state: Mixed) -> Tensor:
         return state.f
+
+    def anchors(self, state: Mixed) -> tuple[tuple[Tensor, Tensor], ...]:
+        return state.anchors.kept
 
 
 def least_squares(columns: tuple[Tensor, ...], f: Tensor) -> Tensor:

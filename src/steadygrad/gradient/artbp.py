@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -40,10 +41,10 @@ class ARTBP(Gradient):
 
     def probabilities(self, total: int) -> Tensor:
         """P(N = 1), …, P(N = total)."""
-        counts = torch.arange(1, total + 1, dtype=torch.float64)
+        counts = torch.arange(1, total + 1, dtype=torch.float64, device="cpu")
         if self.mean is None:
             return torch.full_like(counts, 1 / total)
-        return torch.softmax(counts * torch.tensor(self.mean).double().log() - torch.lgamma(counts + 1), dim=0)
+        return torch.softmax(counts * math.log(self.mean) - torch.lgamma(counts + 1), dim=0)
 
     def solve(self, problem: Problem) -> Solved:
         steps, factors = self.draw(picard_of(problem, self))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.exchange import check_exchange
 from steadygrad.gradient.inverse import System
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.gradient.reroute import Reroute, attach_often
@@ -91,6 +92,7 @@ class Implicit(Gradient):
             Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
         )
         adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
+        check_exchange(adjoint.jacobian, problem.on_failure)
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():

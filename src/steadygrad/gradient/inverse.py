@@ -5,9 +5,10 @@ It is linear, so its derivative in either mode is itself or its transpose, and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from steadygrad.gradient.adjoint import LAST_DIGITS, Adjoint
 from steadygrad.gradient.several import several_times
 from steadygrad.state.ragged import RaggedLayout
 from steadygrad.update.levels import Level, functorch
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 EXTRA = 0
 """In the place of a level's number: a dimension of right-hand sides, of a vmap that came after the solve."""
@@ -150,10 +154,18 @@ def _apply_batched(system: System, task: Task, tensors: Sequence[Tensor]) -> lis
     return [older._add_batch_dim(part, 0, level) for part in found]
 
 
+def signed(forward: Callable[P, R]) -> Callable[P, R]:
+    """The forward of a Function with its signature kept, which torch would work out anew in every call."""
+    marked: Any = forward
+    marked.__signature__ = inspect.signature(forward)
+    return forward
+
+
 class Inverse(torch.autograd.Function):
     """A task of a system, to be called by `apply`."""
 
     @staticmethod
+    @signed
     def forward(system: System, task: Task, anchor: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(system.carry_out(task, tensors))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.gradient.adjoint import Adjoint
-from steadygrad.gradient.inverse import System, Task, apply, batched, to_the_front
+from steadygrad.gradient.inverse import System, Task, apply, batched, signed, to_the_front
 from steadygrad.solution import SteadyStateError
 
 
@@ -41,6 +41,7 @@ class Once(torch.autograd.Function):
     """
 
     @staticmethod
+    @signed
     def forward(count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(z.clone() for z in tensors[:count])
 
@@ -95,6 +96,7 @@ class Guard(torch.autograd.Function):
     """
 
     @staticmethod
+    @signed
     def forward(order: int, limit: int, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(tensor.clone() for tensor in tensors[:count])
 

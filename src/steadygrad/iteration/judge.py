@@ -88,6 +88,7 @@ class Judge:
 
         `reach` tells how large each leaf becomes where the state changes by its own size.
         """
+        excess: Any
         if self.alone:
             excess, relative, low, high = self._of_one(residual, size)
         else:

@@ -69,7 +69,10 @@ def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]
 def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
     """`leaf_norms` of vectors that are divided over ranks, after one exchange; two where squares leave the range of float64."""
     known = [vector.shape[1] == 1 for vector in vectors]  # norms already; of a divided vector every rank has two numbers or more
-    here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
+    here = torch.stack([_norms(vector, sizes, _plain).double() for vector in vectors])
+    low, high = SAFE[vectors[0].dtype]
+    if not (low < float(here.min()) and float(here.max()) < high):  # of this rank alone: others may do otherwise
+        here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
     found = total(here.square()).sqrt().cpu().numpy()
     low, high = SAFE[torch.float64]
     if not (low < found.min() and found.max() < high):
@@ -100,6 +103,8 @@ def _scaled(part: Tensor) -> Tensor:
 
 def norms(vector: Tensor) -> list[float]:
     """The 2-norm of each row."""
+    if vector.shape[0] == 1:
+        return norms_of_one([vector], [vector.shape[1]])
     return leaf_norms([vector], [vector.shape[1]])[0][:, 0].tolist()
 
 

@@ -40,8 +40,7 @@ class Krylov(NamedTuple):
     def extended(self, problem: System) -> Krylov:
         """The space with one more direction, for one product."""
         image = problem.vjp(self.basis.last)
-        floor = BREAKDOWN * torch.finfo(image.dtype).eps * norm(image)
-        basis, column, length = self.basis.absorb(image, floor)
+        basis, column, length = self.basis.absorb(image, relative=BREAKDOWN * torch.finfo(image.dtype).eps)
         return self._replace(basis=basis, columns=(*self.columns, torch.cat([column, length], dim=1).double()))
 
     def hessenberg(self) -> Tensor:

@@ -17,7 +17,7 @@ from steadygrad.iteration.error import FLOOR, Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
-from steadygrad.state.shards import greatest, somewhere
+from steadygrad.state.shards import somewhere
 from steadygrad.update.jacobian import Linear
 
 TRAIL = 6
@@ -138,19 +138,20 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
-        largest: Numbers = greatest(b.detach().abs().amax(dim=1)).double().cpu().numpy()
-        if not largest.any():
-            rows = b.shape[0]
+        rows, size = b.shape[0], norms(b)
+        if not any(size):
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
-        if self.scale_free and not (largest.min() > SAFE[0] and largest.max() < SAFE[1]):
-            usable = numpy.where((largest > 0) & numpy.isfinite(largest), largest, 1.0)
-            if (usable > SAFE[1]).any() or (usable < SAFE[0]).any():
-                scale = torch.from_numpy(usable).to(b).unsqueeze(1)
-                solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
-                return replace(solved, z=solved.z * scale)
-        asked = torch.from_numpy(largest != 0).to(b.device).unsqueeze(1)
-        start = torch.zeros_like(b) if z is None else torch.where(asked, z, torch.zeros_like(z))
-        return _certified(self, System(jacobian, b), start)
+        usable = [s if s > 0 and math.isfinite(s) else 1.0 for s in size]
+        if self.scale_free and not (min(usable) > SAFE[0] and max(usable) < SAFE[1]):
+            scale = torch.tensor(usable, dtype=torch.float64).to(b).unsqueeze(1)
+            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
+            return replace(solved, z=solved.z * scale)
+        if z is None:
+            start = torch.zeros_like(b)
+        else:
+            asked = torch.tensor(size, device=b.device).unsqueeze(1) != 0
+            start = z if all(size) else torch.where(asked, z, torch.zeros_like(z))
+        return _certified(self, System(jacobian, b), start, numpy.array(size))
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,12 +196,14 @@ def precision_of(jacobian: Linear, b: Tensor) -> torch.dtype:
     return getattr(jacobian, "precision", None) or b.dtype
 
 
-def _certified(solver: IterativeSolver, system: System, start: Tensor) -> LinearSolution:
-    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once."""
+def _certified(solver: IterativeSolver, system: System, start: Tensor, size: Numbers) -> LinearSolution:
+    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once.
+
+    `size` are the norms of b.
+    """
     b, precision = system.b, precision_of(system.jacobian, system.b)
     eps = torch.finfo(precision).eps
     limit, rtol, atol = solver.tolerance(precision)
-    size = numpy.array(norms(b))
     goal = Goal(
         limit=limit,
         rtol=rtol if rtol is None or solver.exact_residual or rtol < BEYOND * eps else MARGIN * rtol,

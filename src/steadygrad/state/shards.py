@@ -1,16 +1,16 @@
 """States divided over the ranks of a process group: sums, maxima and decisions that all ranks share.
 
 A solver sees the columns of its own rank. Whatever it decides by (norms, inner products, "is anything not finite") goes through
-the functions below, so that every rank has the same numbers and takes the same way. Without a group they cost a look at a
-context variable, and torch.distributed is not imported.
+the functions below, so that every rank has the same numbers and takes the same way. Without a group they cost a look at an
+attribute.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -33,29 +33,35 @@ class Shards:
     device: torch.device
 
 
-_now: ContextVar[Shards | None] = ContextVar("shards", default=None)
-_to_meet: ContextVar[bool] = ContextVar("to_meet", default=False)
-"""Whether the ranks of the call at hand have still to meet, so that an error must be told to the others."""
+class _Thread(threading.local):
+    """What holds for the solve at hand, in each thread. (torch.compile traces this, and no ContextVar.)"""
+
+    shards: Shards | None = None
+    to_meet: bool = False
+    """Whether the ranks have still to meet, so that an error must be told to the others."""
+
+
+_now = _Thread()
 
 
 def current() -> Shards | None:
     """The shards of the solve at hand; None for a state that is whole."""
-    return _now.get()
+    return _now.shards
 
 
 @contextmanager
 def sharing(shards: Shards | None) -> Generator[None]:
     """A context in which sums and decisions are those of all ranks. A solve inside F sets its own, or None."""
-    token = _now.set(shards)
+    before, _now.shards = _now.shards, shards
     try:
         yield
     finally:
-        _now.reset(token)
+        _now.shards = before
 
 
 def total(found: Tensor) -> Tensor:
     """The sum over all ranks, taken in float64, the same bits on each; without a group what was given."""
-    shards = _now.get()
+    shards = _now.shards
     if shards is None:
         return found
     summed = found.detach().to(torch.float64, copy=True)
@@ -65,7 +71,7 @@ def total(found: Tensor) -> Tensor:
 
 def greatest(found: Tensor) -> Tensor:
     """The maximum over all ranks, where NaN counts as infinite; without a group what was given."""
-    shards = _now.get()
+    shards = _now.shards
     if shards is None:
         return found
     largest = found.detach().nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).contiguous().clone()
@@ -75,7 +81,7 @@ def greatest(found: Tensor) -> Tensor:
 
 def somewhere(condition: bool) -> bool:
     """Whether a condition holds on any rank."""
-    shards = _now.get()
+    shards = _now.shards
     if shards is None:
         return condition
     return bool(greatest(torch.tensor([float(condition)], device=shards.device)))
@@ -88,12 +94,12 @@ def everywhere(condition: bool) -> bool:
 
 def rows_everywhere(condition: Tensor) -> Tensor:
     """For each row, whether a condition holds on all ranks."""
-    return condition if _now.get() is None else greatest((~condition).double()) == 0
+    return condition if _now.shards is None else greatest((~condition).double()) == 0
 
 
 def of_first(number: int) -> int:
     """The number that the first rank has, for draws that all must share."""
-    shards = _now.get()
+    shards = _now.shards
     if shards is None:
         return number
     first = torch.distributed.get_rank(shards.group) == 0
@@ -102,7 +108,7 @@ def of_first(number: int) -> int:
 
 def columns_of_all(columns: int) -> int:
     """How many numbers a problem has, given how many of them are here."""
-    shards = _now.get()
+    shards = _now.shards
     return columns if shards is None else shards.columns
 
 
@@ -119,15 +125,15 @@ def told_to_all(function: Callable[P, R]) -> Callable[P, R]:
         if group is None:
             return function(*args, **kwargs)
         check_group(group)
-        token = _to_meet.set(True)
+        before, _now.to_meet = _now.to_meet, True
         try:
             return function(*args, **kwargs)
         except Exception:
-            if _to_meet.get():
+            if _now.to_meet:
                 _gather(group, [1, 0, 0], _device_of(group))
             raise
         finally:
-            _to_meet.reset(token)
+            _now.to_meet = before
 
     return call
 
@@ -136,7 +142,7 @@ def meet(group: Any, settings: str, columns: int, device: torch.device) -> Shard
     """Compare what the ranks are about to do. They go on together, or all raise; None without a group."""
     if group is None:
         return None
-    _to_meet.set(False)
+    _now.to_meet = False
     found = _gather(group, [0, zlib.crc32(settings.encode()), columns], device)
     failed = [rank for rank, (error, _, _) in enumerate(found) if error]
     if failed:
@@ -187,6 +193,14 @@ def sum_gradients(parameters: Iterable[Tensor], group: Any) -> None:
     before the optimiser, on every rank, with the same parameters in the same order; the parameters of one rank alone (embeddings
     of its own nodes) are left out. (DistributedDataParallel averages instead; do not use both.) One all-reduce a dtype. A
     parameter without a gradient on some ranks counts as zero there, and one without any stays without.
+
+    >>> import torch.distributed as dist, steadygrad as sg
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun starts several
+    >>> W, x = torch.nn.Parameter(0.1 * torch.eye(3)), torch.ones(3)
+    >>> solution = sg.steady_state(lambda h: torch.tanh(W @ h + x), torch.zeros(3), group=dist.group.WORLD)
+    >>> solution.value.sum().backward()
+    >>> sg.sum_gradients([W], dist.group.WORLD)
+    >>> dist.destroy_process_group()
     """
     check_group(group)
     shared = [p for p in parameters if p.requires_grad]

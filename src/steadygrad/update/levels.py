@@ -107,6 +107,8 @@ class Levels:
         gradients enabled the plain tensors' own graph is recorded, else nothing is at any level.
         """
         pushed: list[Level] = []
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)  # a weight that is cast in here belongs to a level that ends with the call
         try:
             for level in self.all:
                 level.push()
@@ -123,6 +125,7 @@ class Levels:
                     found = [_front(leaf, dim, level.size) for leaf, dim in zip(found, dims, strict=True)]
             return found, replace(self, own=tuple(reversed(seen)))
         finally:
+            torch.set_autocast_cache_enabled(cached)
             while pushed:
                 pushed.pop().pop()
 
@@ -132,6 +135,14 @@ class Levels:
         for level in self.own:
             found = [functorch._add_batch_dim(leaf, 0, level.number) for leaf in found]
         return found
+
+    def seen(self, make: Callable[[], Tensor]) -> Tensor:
+        """A plain tensor led by the dimensions of `own` as it is seen here: inside these transforms, or outside, as it is."""
+        with self.cleared():
+            made = make()
+        now = Levels.now()
+        inside = now is not None and now.all[: len(self.all)] == self.all
+        return self.up([made])[0] if inside else made
 
     def plain(self, state: State) -> State:
         """A state inside the transforms as plain tensors without a graph, led by the dimensions of `own`."""

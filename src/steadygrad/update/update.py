@@ -37,6 +37,8 @@ class Update:
         self.layout = layout
         self.requires_grad = False
         """Whether F, where it was looked at, reaches anything that needs a gradient."""
+        self._plain = layout.template is None and layout.viewable
+        """Whether a state is one tensor, of which the flat form is a view."""
         self._coupled = [False]  # shared with the parts of it
         self._probe = probe
         self._called = False
@@ -119,18 +121,23 @@ class Update:
 
         The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
         """
-        layout = self.layout
-        plain = layout.template is None and layout.viewable and not flat.is_inference()
-        h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
-        newest = [h]
-        for _ in range(steps):
-            if call is not None and self._called and self._randomness.idle and self._autocast.is_on:
-                image = self._native(h, shape)
-            else:
-                image = self(h.reshape(flat.shape)).view(shape)
-            h = torch.lerp(image, h, damping) if damping else image
-            newest = [h, *newest[:2]]
-        return [state.reshape(flat.shape) for state in newest]
+        newest = [flat]
+        while steps > 0 and not self._direct(flat):
+            image = self(newest[0])
+            newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            steps -= 1
+        if steps:
+            shape = self.layout.shapes[0]
+            newest = [state.view(shape) for state in newest]
+            for _ in range(steps):
+                image = self._native(newest[0], shape)
+                newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            newest = [state.reshape(flat.shape) for state in newest]
+        return newest
+
+    def _direct(self, flat: Tensor) -> bool:
+        """Whether F can be called on the tensor that a flat state is, without detours."""
+        return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
     def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
         """F(h) in the shape that F knows, with the checks that every call needs."""
@@ -142,9 +149,9 @@ class Update:
             raise
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
-            (image,) = self.layout.check(image)
-        return image
+        if type(image) is Tensor and image.shape == shape and image.dtype is h.dtype and image.layout is torch.strided:
+            return image
+        return self.layout.check(image)[0]
 
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
@@ -200,9 +207,7 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if layout.template is not None or not layout.viewable:
-            return layout.flatten(self.leaves(layout.split(flat)))
-        if flat.is_inference():  # such tensors count no versions
+        if not self._plain or flat.is_inference():  # inference tensors count no versions
             return layout.flatten(self.leaves(layout.split(flat)))
         return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
 

@@ -27,13 +27,11 @@ class RunOptions:
     out: Path = Path("runs")
     """Folder for the records, one file a trial. A run that was stopped goes on from it."""
     workers: int | None = None
-    """Trials at a time, each in a process with one torch thread. By default as many as this machine has cores; on Ray as many as
-    the cluster takes."""
+    """Trials at a time, each in a process with one torch thread; by default one a core, on Ray as many as the cluster takes."""
     engine: Literal["local", "ray"] = "local"
     """Where trials run: in processes on this machine, or on a Ray cluster (needs the extra steadygrad[ray])."""
     address: str | None = None
-    """With --engine ray: host:port of the cluster's head, or auto on a machine of the cluster. By default the variable
-    RAY_ADDRESS; without it a Ray of one node is started on this machine for the time of the run, on 127.0.0.1 alone."""
+    """With --engine ray: host:port of its head, or auto; else RAY_ADDRESS, or a Ray for the time of a run, on 127.0.0.1."""
     cpus: float = 1.0
     """With --engine ray: cores that Ray reserves for a trial, which computes with one torch thread in any case."""
     gpus: float = 0.0
