@@ -60,14 +60,20 @@ class Anderson(FixedPointSolver):
     def residual(self, state: Mixed) -> Tensor:
         return state.f
 
+    def traced(self, state: Mixed) -> Mixed:
+        return Mixed(state.h, state.f, (), ())
+
+    def hold(self, state: Mixed) -> Mixed:
+        return Mixed(state.h, state.f, (), ())
+
 
 def least_squares(columns: tuple[Tensor, ...], f: Tensor) -> Tensor:
     """argmin_γ ‖f − Σ γᵢ columnsᵢ‖ for each row, (rows, columns), with directions that are noise left out."""
     stacked = torch.stack(columns, dim=1)
     scale = torch.linalg.vector_norm(stacked, dim=2, keepdim=True)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    unit = stacked / scale
+    unit = stacked / scale if stacked.requires_grad else stacked.div_(scale)
     gram = (unit @ unit.mT).double()
     ridge = 10 * torch.finfo(f.dtype).eps * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    gamma = torch.linalg.solve_ex(gram + ridge, (unit @ f.unsqueeze(2)).double()).result
+    gamma = torch.linalg.solve_ex(gram + ridge, (f.unsqueeze(1) @ unit.mT).mT.double()).result
     return (gamma.to(f.dtype) / scale).squeeze(2)

@@ -60,6 +60,12 @@ class Broyden(FixedPointSolver):
     def residual(self, state: Corrected) -> Tensor:
         return state.f
 
+    def traced(self, state: Corrected) -> Corrected:
+        return Corrected(state.h, state.f, (), ())
+
+    def hold(self, state: Corrected) -> Corrected:
+        return Corrected(state.h, state.f, (), ())
+
 
 def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """(I + Σ uᵢ vᵢᵀ) x, row by row."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration import Forecast
-from steadygrad.iteration.error import Gains
+from steadygrad.iteration.error import Gains, distinct, inner_products
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
@@ -42,6 +42,8 @@ STALLED = 0.5
 
 LEAP = 30
 """Steps left from which on leaping ahead is tried."""
+RIDGE = 10.0
+"""Roundings, in units of eps, below which a direction of the last terms is noise."""
 LEAPT = 0.25
 """A leap must leave less than this of the residual."""
 
@@ -51,8 +53,8 @@ class Phase(NamedTuple):
 
     solver: str
     at: Any
-    begun: Sum
-    """The start and its residual."""
+    begun: Sum | None = None
+    """The start and its residual; None for zero."""
     cycle: Tensor | None = None
     """The residual norm at which the present cycle of GMRES began."""
     tried: int = 0
@@ -75,8 +77,8 @@ class Auto(LinearSolver):
     def init(self, problem: System, start: Tensor) -> Phase:
         begun = Neumann().init(problem, start)
         if self.dear:
-            return Phase("gmres", Krylov.of(begun.z, begun.v), begun, norm(begun.v).double())
-        return Phase("series", begun, begun)
+            return Phase("gmres", Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
+        return Phase("series", begun, None if begun.v is problem.b else begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
         at = _SOLVERS[state.solver].step(problem, state.at)
@@ -101,7 +103,8 @@ class Auto(LinearSolver):
         return partial(_between, own, numbers(state.gain))
 
     def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
-        return [state._replace(at=at) for at in Neumann().several(problem, state.at, steps)]
+        series, state = [state.at], state._replace(at=None)  # for the memory of its last terms
+        return [state._replace(at=at) for at in Neumann().several(problem, series.pop(), steps)]
 
     def leap(self, problem: System, state: Phase) -> int:
         return problem.leap if state.solver == "series" else 0
@@ -112,7 +115,7 @@ class Auto(LinearSolver):
             terms = min(SERIES, SMALL * problem.b.shape[1])
             grew = forecast.grown > GREW
             if grew or (forecast.step >= HEAD and forecast.left > terms):
-                begun = _smaller(state.at, state.begun)
+                begun = _smaller(state.at, state.begun or Sum(torch.zeros_like(problem.b), problem.b))
                 return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
             if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
                 return _after_a_leap(state, forecast.step)
@@ -136,30 +139,42 @@ def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:
 
 
 def _after_a_leap(state: Phase, step: int) -> Phase:
-    at = leapt(state.at)
-    gain = over(norm(at.z - state.at.z), norm(at.v - state.at.v))
+    at, gain = leapt(state.at)
+    if at is state.at:
+        return state._replace(tried=step)
     return state._replace(at=at, tried=step, gain=gain if state.gain is None else torch.maximum(gain, state.gain))
 
 
-def leapt(sum: Sum) -> Sum:
+def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     """The series moved ahead by the combination of its last terms that leaves the smallest residual, row by row.
 
     z + Σ cⱼ vⱼ has the residual v − Σ cⱼ (vⱼ − Jᵀvⱼ): no product is spent. This is reduced rank extrapolation (Sidi 2017), a
-    few steps of GMRES for the price of a small Gram matrix.
+    few steps of GMRES for the price of a small Gram matrix. Rows that would gain too little stay. Also a column, the
+    ‖step‖ / ‖what it took off the residual‖ of each row, 0 where none was taken.
     """
-    shape = sum.v.shape
-    terms = torch.stack([v.reshape(shape) for v, _ in sum.seen], dim=1)
-    changes = terms - torch.stack([image.reshape(shape) for _, image in sum.seen], dim=1)
-    size = torch.linalg.vector_norm(changes, dim=2, keepdim=True)
-    unit = changes / torch.where(size > 0, size, torch.ones_like(size))
-    gram = (unit @ unit.mT).double()
-    ridge = 10 * torch.finfo(terms.dtype).eps * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    along = (sum.v.unsqueeze(1) @ unit.mT).mT.double()
-    c = (torch.linalg.solve_ex(gram + ridge, along).result.to(terms.dtype) / torch.where(size > 0, size, torch.inf)).mT
-    v = sum.v - (c @ changes).squeeze(1)
-    ahead = norm(v) < LEAPT * norm(sum.v)
-    z = torch.where(ahead, sum.z + (c @ terms).squeeze(1), sum.z)
-    return Sum(z, torch.where(ahead, v, sum.v), sum.seen)
+    vectors, steps, changes = distinct(list(sum.seen), sum.v.shape)
+    gram = inner_products([*vectors, sum.v]).cpu().numpy()
+    among, along, own = gram[:, :-1, :-1], changes @ gram[:, :-1, -1:], gram[:, -1, -1]
+    by_change = changes @ among @ changes.T
+    size = numpy.sqrt(by_change.diagonal(axis1=1, axis2=2))[:, :, None]
+    size = numpy.where((size > 0) & numpy.isfinite(size), size, numpy.inf)
+    noise = numpy.where(numpy.isinf(size), 1.0, RIDGE * torch.finfo(sum.v.dtype).eps) * numpy.eye(len(steps))
+    system = by_change / size / size.mT + noise
+    system[~numpy.isfinite(system).all(axis=(1, 2))] = numpy.eye(len(steps))
+    c = (numpy.linalg.solve(system, along / size) / size).mT
+    taken_off = (c @ by_change @ c.mT)[:, 0, 0]
+    ahead = own + taken_off - 2 * (c @ along)[:, 0, 0] < LEAPT**2 * own
+    gain = numpy.sqrt(numpy.where(ahead, (c @ steps @ among @ steps.T @ c.mT)[:, 0, 0] / taken_off, 0.0))
+    column = torch.from_numpy(gain[:, None]).to(sum.v)
+    if not ahead.any():
+        return sum, column
+    c[~ahead] = 0.0
+    forth, back = (torch.from_numpy(c @ matrix).to(sum.v).unbind(2) for matrix in (steps, -changes))
+    z, v = (torch.addcmul(x, by[0], vectors[0]) for x, by in ((sum.z, forth), (sum.v, back)))
+    for vector, by_z, by_v in zip(vectors[1:], forth[1:], back[1:], strict=True):
+        z.addcmul_(by_z, vector)
+        v.addcmul_(by_v, vector)
+    return Sum(z, v, sum.seen), column
 
 
 def _smaller(one: Sum, other: Sum) -> Sum:

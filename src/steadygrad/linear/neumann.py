@@ -63,5 +63,9 @@ class Neumann(LinearSolver):
         return gains_by_products(list(state.seen), state.v, state.z)
 
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
-        z, v, pairs = problem.add_terms(state.z, state.v, steps)
-        return [Sum(z, v, (*state.seen, *pairs)[-WINDOW:])]
+        # What is not needed any more is let go first: each vector takes the memory of a state.
+        seen = state.seen[steps - WINDOW :] if steps < WINDOW else ()
+        sum_and_term = [state.z, state.v]
+        del state
+        z, v, pairs = problem.add_terms(sum_and_term.pop(0), sum_and_term.pop(0), steps)
+        return [Sum(z, v, (*seen, *pairs)[-WINDOW:])]
