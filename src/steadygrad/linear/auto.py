@@ -18,7 +18,7 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import norm
 from steadygrad.update.jacobian import Linear
 
 SERIES = 300
