@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,8 +29,10 @@ SMALL = 3
 """In small states a Krylov space is full after as many steps as there are numbers: the series then gets so many times that."""
 HEAD = 4
 """Terms before its rate says something."""
-GREW = 4.0
-"""A residual above the first by this factor ends the series at once."""
+GREW = 1e3
+"""A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
+RISING = 40
+"""Terms after which a series whose residual does not fall is given up: in the non-normal family it does so for 10 to 30."""
 RESTART = 60
 """Krylov vectors kept in memory."""
 SAFETY = 2.0
@@ -37,7 +40,7 @@ SAFETY = 2.0
 SIGHT = 16
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
 STALLED = 0.5
-"""A whole cycle of GMRES that leaves more than this of the residual has stalled."""
+"""A cycle of GMRES of which half or more is done, and that would leave more than this of the residual at its rate, has stalled."""
 
 
 LEAP = 30
@@ -113,8 +116,8 @@ class Auto(LinearSolver):
         """Change over to the next solver where it will be faster."""
         if state.solver == "series":
             terms = min(SERIES, SMALL * problem.b.shape[1])
-            grew = forecast.grown > GREW
-            if grew or (forecast.step >= HEAD and forecast.left > terms):
+            falls = math.isfinite(forecast.left)
+            if forecast.grown > GREW or forecast.step >= (HEAD if falls else RISING) and forecast.left > terms:
                 begun = _smaller(state.at, state.begun or Sum(torch.zeros_like(problem.b), problem.b))
                 return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
             if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
@@ -193,9 +196,9 @@ def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
     seen = seen[seen.isfinite().all(dim=(1, 2))]
     if not len(seen):
         return False
-    if steps == RESTART and state.cycle is not None:
+    if 2 * steps >= RESTART and state.cycle is not None:
         left = norm(krylov.coefficients()[1])
-        if bool((left > STALLED * state.cycle).any()):
+        if bool((left > STALLED ** (steps / RESTART) * state.cycle).any()):
             return True
     singular = torch.linalg.svdvals(seen)
     condition = float((singular[:, 0] / singular[:, -1]).max())
