@@ -40,7 +40,7 @@ SAFETY = 2.0
 SIGHT = 16
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
 STALLED = 0.5
-"""A cycle of GMRES of which half or more is done, and that would leave more than this of the residual at its rate, has stalled."""
+"""A cycle of GMRES that, at its half or later, would leave more than this of the residual at its rate, has stalled."""
 
 
 LEAP = 30
@@ -117,7 +117,7 @@ class Auto(LinearSolver):
         if state.solver == "series":
             terms = min(SERIES, SMALL * problem.b.shape[1])
             falls = math.isfinite(forecast.left)
-            if forecast.grown > GREW or forecast.step >= (HEAD if falls else RISING) and forecast.left > terms:
+            if forecast.grown > GREW or (forecast.step >= (HEAD if falls else RISING) and forecast.left > terms):
                 begun = _smaller(state.at, state.begun or Sum(torch.zeros_like(problem.b), problem.b))
                 return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
             if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
