@@ -16,6 +16,8 @@ from steadygrad.paper.experiments.citation.model import Linear
 from steadygrad.paper.experiments.citation.presets import EARLIER, PUBLISHED
 from steadygrad.paper.experiments.experiment import settings
 from steadygrad.paper.experiments.hopfield import Hopfield, HopfieldConfig
+from steadygrad.paper.experiments.hopfield.experiment import run as hopfield
+from steadygrad.paper.experiments.hopfield.looking import spectral_radius
 from steadygrad.paper.experiments.hopfield.presets import PUBLISHED as HOPFIELD
 from steadygrad.paper.experiments.hopfield.training import Learning, objective, settle
 from steadygrad.paper.experiments.hyperopt.data import Shuffled
@@ -42,7 +44,7 @@ def test_every_committed_record_is_a_trial_of_a_preset_under_its_own_name():
 def test_later_fields_do_not_change_the_name_of_an_earlier_trial():
     config = HopfieldConfig(method="rbp-uniform")
     assert settings(config)["method"] == "rbp"
-    assert not {"linearise", "shuffle", "ridge"} & set(settings(config))
+    assert not {"linearise", "shuffle", "ridge", "leak"} & set(settings(config))
     assert settings(replace(config, ridge=1e-5))["ridge"] == 1e-5
     assert trial_id("hopfield", settings(config)) != trial_id("hopfield", settings(replace(config, shuffle=True)))
 
@@ -137,3 +139,20 @@ def test_as_published_departs_from_the_earlier_settings_in_the_named_points_only
     for name, config in EARLIER.items():
         changed = {key for key in settings(PUBLISHED[name]) if settings(PUBLISHED[name])[key] != settings(config).get(key)}
         assert changed <= later
+
+
+def test_the_leak_of_the_text_doubles_the_weights():
+    ours, doubled = (Hopfield(5, 4, slope=2.0, scale=0.3, factor=factor).double() for factor in (2.0, 1.0))
+    with torch.no_grad():
+        for weight in doubled.parameters():
+            weight *= 2
+    x = (torch.rand(3, 5, dtype=torch.float64) > 0.5).double()
+    h = torch.randn(3, 9, dtype=torch.float64)
+    c = ours.clamped(x)
+    torch.testing.assert_close(c, doubled.clamped(x))
+    torch.testing.assert_close(ours(h, c), doubled(h, c))
+    torch.testing.assert_close(ours.energy(h, c), doubled.energy(h, c))
+    assert spectral_radius(ours, h) == pytest.approx(spectral_radius(doubled, h))
+    small = replace(HOPFIELD, passes=1, side=14, hidden=16, updates=5, method="bptt")
+    text, released = (hopfield(replace(small, leak=leak), quiet)["training_l1"] for leak in ("text", "released"))
+    assert text != released

@@ -111,9 +111,20 @@ def test_m3_stands_beside_the_papers_ratios():
     table = blocks(costs("as-published"), Table)["hyperopt-m3"]
     way = "all training images (released code)"
     numbers = ("10", "2.86", "3.50", "2.87", "1,000", "16.7", "60", "4.25")
-    assert table.rows[1] == ("As published", way, "1000", "50", *numbers)
-    assert [row[7] for row in table.rows] == ["3.02", "2.87", "2.68"]
-    assert [row[11] for row in table.rows] == ["4.35", "4.25", "4.11"]
+    assert table.rows[1] == ("As published", "Neumann-RBP", way, "1000", "50", *numbers, "–")
+    assert [row[8] for row in table.rows] == ["3.02", "2.87", "2.68"]
+    assert [row[12] for row in table.rows] == ["4.35", "4.25", "4.11"]
+
+
+def test_m3_has_the_exact_hypergradient_in_little_memory_beside():
+    exact = cost("as-published", "bptt-log", 1000, 50, seconds=15.0, memory=20.0)
+    exact.result["cosine"] = 1.0
+    exact.measured.update(bptt_cpu_seconds=10.0, bptt_memory_mb=1000.0)
+    found = [*costs("as-published"), exact]
+    row = blocks(found, Table)["hyperopt-m3"].rows[-1]
+    numbers = ("10", "15", "0.67", "–", "1,000", "20", "50", "–", "1")
+    assert row == ("As published", "BPTT, log₂ T states", "–", "1000", "–", *numbers)
+    assert section(found).numbers["m3"][0]["exact"][0]["time"] == pytest.approx(1.5)
 
 
 def test_memory_that_grows_with_the_training_is_called_so():

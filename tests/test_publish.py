@@ -63,3 +63,15 @@ def test_docs_pages_have_no_marks_that_nobody_fills():
     for path in publish.PAGES.values():
         text = path.read_text()
         assert text.count("<!-- numbers: ") == text.count("<!-- end -->") == len(publish.MARK.findall(text)) > 0
+
+
+def test_the_readme_has_the_matrix_between_its_marks_where_it_has_any():
+    text = "a\n<!-- claims -->\nold\n<!-- /claims -->\nb\n"
+    made = publish.CLAIMS.sub(lambda found: f"{found[1]}{publish.claims([TOY])}\n{found[2]}", text)
+    assert made.startswith(
+        "a\n<!-- claims -->\nAs published: 1 reproduced in a shorter run. Where the assumptions hold: 1 holds.\n\n"
+    )
+    assert (
+        "| **T1** It learns | 0.3 | – | ✓ reproduced in a shorter run (3 of 9 passes) | ✓ holds |\n<!-- /claims -->\nb\n" in made
+    )
+    assert publish.CLAIMS.sub("", "no marks") == "no marks"

@@ -40,12 +40,18 @@ def test_as_published(readings, length, more, name):
 
 
 def test_length_and_seeds_stand_beside_the_verdict():
-    assert as_published(NO, length=SHORT, seeds=10).rests == "100 of 2,000 epochs, 10 seeds"
+    assert as_published(YES, length=SHORT, seeds=10).rests == "100 of 2,000 epochs, 10 seeds"
     assert as_published(NO, length=FULL, seeds=1).rests == "2,000 epochs, 1 seed"
     assert as_published(YES, length=None, seeds=0).rests == ""
     assert as_published(YES, length=None, seeds=(1, 2)).rests == "1 to 2 seeds"
     assert as_published(YES, length=None, seeds=(2, 2)).rests == "2 seeds"
     assert where_assumptions_hold(YES, 8).rests == "8 seeds"
+
+
+def test_what_was_not_tested_at_length_has_its_trend():
+    assert as_published(NO, length=SHORT, seeds=10).rests == "100 of 2,000 epochs, 10 seeds; trend: against it"
+    found = as_published(YES, length=SHORT, seeds=3, longer=NO)
+    assert found.rests == "100 of 2,000 epochs, 3 seeds; for it so far, longer trials against it"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Make results/report.html, two figures and the numbers of the docs pages from the committed records; or compare them.
+"""Make results/report.html, two figures, and the numbers of docs pages and README from the committed records; or compare them.
 
 python tools/publish.py            # write them
 python tools/publish.py --check    # only compare; exit code 1 and a list where something differs. `make check` does this.
 
 A page's numbers stand between marks, <!-- numbers: NAME --> and <!-- end -->, where NAME is `verdicts`, `effort`, `settings` or
-`table` and the name of one of the report's. Pictures are not compared, since t-SNE and fonts differ between machines.
+`table` and the name of one of the report's. README.md has the matrix of claims between <!-- claims --> and <!-- /claims -->,
+where it has these marks. Pictures are not compared, since t-SNE and fonts differ between machines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from steadygrad.files import write_atomically
 from steadygrad.paper import records
 from steadygrad.paper.report import SECTIONS, Figure, Section, Table, facts, page
 from steadygrad.paper.report.drawing import Drawn, draw
-from steadygrad.paper.report.verdicts import Verdict
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, REPORT = ROOT / "results", ROOT / "results" / "report.html"
@@ -28,6 +29,7 @@ README = ROOT / "README.md"
 PICTURES = ("hopfield-h1", "theory-p")
 """The figures that the README shows, as docs/figures/<name>.svg."""
 MARK = re.compile(r"(<!-- numbers: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
+CLAIMS = re.compile(r"(<!-- claims -->\n).*?(<!-- /claims -->)", re.S)
 NOTHING = Drawn(b"", b"", 0, 0)
 
 
@@ -49,6 +51,23 @@ def verdicts(sections: Sequence[Section]) -> str:
         for part in section.parts
     ]
     return markdown(("part of a claim", "paper", "ours", "as published", "where the assumptions hold", "why"), rows)
+
+
+def claims(sections: Sequence[Section]) -> str:
+    """The matrix for a reader in a hurry: what was found, and a sentence of counts above it."""
+    parts = [part for section in sections for part in section.parts]
+    published = facts.tally([part.published.name for part in parts], PUBLISHED)
+    corrected = facts.tally([part.corrected.name for part in parts], CORRECTED)
+    rows = [
+        (f"**{part.id}** {part.text}", part.paper, part.ours or "–", marked(part.published), marked(part.corrected))
+        for part in parts
+    ]
+    matrix = markdown(("part of a claim", "paper", "ours", "as published", "where the assumptions hold"), rows)
+    return f"As published: {published}. Where the assumptions hold: {corrected}.\n\n{matrix}"
+
+
+def marked(verdict: Verdict) -> str:
+    return f"{page.mark(verdict.name)} {verdict.name}" + (f" ({verdict.rests})" if verdict.rests else "")
 
 
 def worded(verdict: Verdict) -> str:
@@ -93,8 +112,7 @@ def texts() -> dict[Path, str]:
         found = [record for record in records.read(RESULTS, name).records if record.done]
         sections.append(SECTIONS[name](found))
         made[path] = filled(path.read_text(), sections[-1], found)
-    readme = README.read_text()
-    made[README] = MARK.sub(lambda m: f"{m[1]}{verdicts(sections)}\n{m[4]}" if m[2] == "verdicts" else m[0], readme)
+    made[README] = CLAIMS.sub(lambda found: f"{found[1]}{claims(sections)}\n{found[2]}", README.read_text())
     return made
 
 

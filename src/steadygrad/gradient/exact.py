@@ -16,6 +16,7 @@ from steadygrad.gradient.closure import Closure
 from steadygrad.gradient.problem import Problem, Solved, own_constants, own_leaves
 from steadygrad.iteration import Ended
 from steadygrad.solution import AdjointRecord, OnFailure, SteadyStateError
+from steadygrad.state.shards import Shards, current, sharing
 from steadygrad.update import Update
 from steadygrad.update.autocast import without_autocast
 
@@ -40,6 +41,8 @@ class Steps(ABC):
     """For each output the step, a problem, at which it was taken."""
     closure: Closure
     released: bool = field(default=False, init=False)
+    shards: Shards | None = field(default_factory=current, init=False)
+    """How the state is divided over processes, when the backward pass comes."""
 
     @abstractmethod
     def back(self, at_end: dict[int, Tensor]) -> Carried:
@@ -70,7 +73,7 @@ class Steps(ABC):
             )
         self.closure.check()
         self.closure.clear()
-        with without_autocast(self.update.layout.device):
+        with without_autocast(self.update.layout.device), sharing(self.shards):
             first, *others = self.back(self._by_step(cotangents))
         if not torch._C._autograd._get_current_graph_task_keep_graph():  # pyright: ignore[reportAttributeAccessIssue]
             self.released = True

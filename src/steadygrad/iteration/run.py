@@ -16,15 +16,18 @@ from steadygrad.iteration.error import distances, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
-from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norm_of_one
+from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_of_one
 from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
+from steadygrad.state.shards import columns_of_all
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
 WORTH = 2**15
 """Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
 long as so many tanh and small matrix products (0.3 ms at 8 ns a number)."""
+FALLS = 0.5
+"""The share of the distance at the look before that is left at least, by the estimates of a solver that does not fall evenly."""
 SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
@@ -86,7 +89,7 @@ class Run:
         self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
-        self._numbers = start.shape[1]
+        self._numbers = columns_of_all(start.shape[1])
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
@@ -135,7 +138,7 @@ class Run:
         assert residual is not None, "the residual is known after the first step"
         value = solver.value(self.state) if goal.scale is None else None
         vectors = [residual] if value is None else [residual, value]
-        measured: list[Any] = [norm_of_one(v, goal.sizes) for v in vectors] if judge.alone else leaf_norms(vectors, goal.sizes)
+        measured: list[Any] = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
@@ -161,9 +164,19 @@ class Run:
             rate[judge.places] = judge.rate()
             scale = judge.scale[self.kept.rows]
             found = distances(self.solver, list(self.trail), left, scale, rate, goal)[judge.places]
+            found = self._steadied(found, self.distance[judge.open])
             self.distance[judge.open] = found
             converged &= found <= goal.trusted
         return judge.judge(converged, travels)
+
+    def _steadied(self, found: Numbers, before: Numbers) -> Numbers:
+        """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
+
+        A search that looks until an estimate is small enough would else end at the one that happens to be low.
+        """
+        if self.goal.trail <= 2:
+            return found
+        return numpy.where((found > 0) & numpy.isfinite(before), numpy.fmax(found, FALLS * before), found)
 
     def _steps_left(self) -> float:
         """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""

@@ -19,7 +19,8 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.state.rows import norm
+from steadygrad.state.rows import length, norm
+from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
 SERIES = 300
@@ -115,7 +116,7 @@ class Auto(LinearSolver):
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
         if state.solver == "series":
-            terms = min(SERIES, SMALL * problem.b.shape[1])
+            terms = min(SERIES, SMALL * columns_of_all(problem.b.shape[1]))
             falls = math.isfinite(forecast.left)
             if forecast.grown > GREW or (forecast.step >= (HEAD if falls else RISING) and forecast.left > terms):
                 begun = _smaller(state.at, state.begun or Sum(torch.zeros_like(problem.b), problem.b))
@@ -197,7 +198,7 @@ def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
     if not len(seen):
         return False
     if 2 * steps >= RESTART and state.cycle is not None:
-        left = norm(krylov.coefficients()[1])
+        left = length(krylov.coefficients()[1])
         if bool((left > STALLED ** (steps / RESTART) * state.cycle).any()):
             return True
     singular = torch.linalg.svdvals(seen)

@@ -17,6 +17,7 @@ from steadygrad.iteration.error import FLOOR, Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
+from steadygrad.state.shards import somewhere
 from steadygrad.update.jacobian import Linear
 
 TRAIL = 6
@@ -62,11 +63,11 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b - z + self.jacobian.vjp(z) if z.any() else self.b
+        return self.b - z + self.jacobian.vjp(z) if somewhere(bool(z.any())) else self.b
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.jacobian.vjp(z) + self.b if z.any() else self.b
+        return self.jacobian.vjp(z) + self.b if somewhere(bool(z.any())) else self.b
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""
@@ -191,9 +192,12 @@ def precision_of(jacobian: Linear, b: Tensor) -> torch.dtype:
     return getattr(jacobian, "precision", None) or b.dtype
 
 
-def _start(b: Tensor, z: Tensor | None) -> Tensor:
-    """Where to begin: at z, and at zero where there is none, or b is zero."""
-    return torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
+def _start(b: Tensor, z: Tensor | None, size: Numbers) -> Tensor:
+    """Where to begin: at z, and at zero where there is none, or where b is zero, of which these are the norms."""
+    if z is None:
+        return torch.zeros_like(b)
+    asked = torch.from_numpy(size != 0).to(b.device).unsqueeze(1)
+    return z if size.all() else torch.where(asked, z, torch.zeros_like(z))
 
 
 def _certified(solver: IterativeSolver, system: System, start: Tensor | None, size: Numbers) -> LinearSolution:
@@ -215,7 +219,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor | None, si
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,
     )
-    ended = drive(solver, system, _start(b, start), goal, divide=rtol is not None)
+    ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
     residual, r = _true_residual(solver, system, ended, eps)
     if rtol is not None and not solver.biased:
         allowed = rtol * size + atol

@@ -162,10 +162,14 @@ class Jacobian:
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
         return self._jvp(v)
 
-    def _jvp(self, v: Tensor) -> Tensor:
+    def transpose(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Probes u, and the graph of Jᵀu that jvp differentiates by them: made once."""
         if self._transposed is None:
             self._transposed = self._transpose(self.outputs)
-        probes, pulled = self._transposed
+        return self._transposed
+
+    def _jvp(self, v: Tensor) -> Tensor:
+        probes, pulled = self.transpose()
         through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
         tangents = self.layout.split(v)
         grads: Sequence[Tensor | None] = [None] * len(probes)
@@ -202,6 +206,8 @@ class Jacobian:
     def _grad(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
     ) -> Sequence[Tensor | None]:
+        if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
+            return [None] * len(inputs)
         try:
             return _backward(
                 tuple(outputs), tuple(v), True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
@@ -290,11 +296,20 @@ def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     message = str(error)
     if "modified by an inplace operation" in message:
         return SteadyStateError(_CHANGED.format(message.split("operation: ")[-1].split(". Hint")[0]))
+    if "storage of size 0" in message:
+        return SteadyStateError(_FREED)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
     if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
         return NoSecondDerivativeError(no_second.format(message.splitlines()[0]))
     return error
+
+
+_FREED = (
+    "a parameter that F uses was freed before a product with J: a module inside F was given to fully_shard by itself, which "
+    "frees its parameters after every pass through it. Shard the Equilibrium layer, or what holds it, and not its cell; or "
+    'choose a method that needs only Jᵀ, such as gradient="gmres" or "neumann-rbp".'
+)
 
 
 _NO_SECOND = (

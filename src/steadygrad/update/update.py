@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
+from steadygrad.state.shards import everywhere, greatest, somewhere
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -46,7 +46,7 @@ class Update:
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
-        _check_args(args, layout)
+        check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
@@ -172,8 +172,14 @@ class Update:
         A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
         `requires_grad` is False, none where it is True. Sets `requires_grad`.
         """
-        if self._probe and not self.requires_grad:
+        if self._probe and not self._needed_somewhere():
             self._alike(lambda: self._probed(flat))
+            self._needed_somewhere()
+        return self.requires_grad
+
+    def _needed_somewhere(self) -> bool:
+        """Whether F needs a gradient on any rank: then all take part in the backward pass, or it would wait for them."""
+        self.requires_grad = somewhere(self.requires_grad)
         return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
@@ -184,6 +190,10 @@ class Update:
             if version is not None and leaf._version != version:
                 raise SteadyStateError(_IN_PLACE)
         return self.layout.check(result)
+
+    def alike(self, call: Callable[[], Result]) -> Result:
+        """`call()`, an evaluation of F elsewhere, under what all calls of F in this solve share."""
+        return self._alike(call)
 
     def _alike(self, call: Callable[[], Result]) -> Result:
         """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
@@ -219,7 +229,6 @@ class Update:
         with torch.enable_grad():
             leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
         self.requires_grad = needs_gradient(leaves, besides=probes)
-        _refuse_forward_mode(leaves)
         return self.layout.flatten([leaf.detach() for leaf in leaves])
 
     def _explain(self, error: Exception) -> None:
@@ -237,12 +246,13 @@ AGREEMENT = 1e3
 def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
     """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
     with torch.no_grad():
-        size = whole.abs().amax(dim=1, keepdim=True)
+        size = greatest(whole.abs().amax(dim=1, keepdim=True))
         close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
-        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
+        return everywhere(bool((close | ~(whole.isfinite() & part.isfinite())).all()))
 
 
-def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
+def check_args(args: tuple[Any, ...], layout: Layout) -> None:
+    """Refuse arguments that do not begin with the dimensions of the problems."""
     dims = len(layout.args_batch)
     for tensor in tensors_in(args) if dims else []:
         if tensor.shape[:dims] != layout.batch:
@@ -280,14 +290,6 @@ def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
     return any(id(getattr(node, "variable", None)) in leaves for node in nodes_behind([start]))
-
-
-def _refuse_forward_mode(outputs: list[Tensor]) -> None:
-    if any(unpack_dual(output).tangent is not None for output in outputs):
-        raise SteadyStateError(
-            "forward-mode differentiation of a steady state is not provided: its tangents would be those of the last few "
-            "steps. Use reverse mode (loss.backward(), torch.autograd.grad)."
-        )
 
 
 REENTRANT = (

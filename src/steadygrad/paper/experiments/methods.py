@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
-
 import steadygrad as sg
+from steadygrad.models.onward import Gradient, onward
 
-Gradient = sg.Implicit | sg.BPTT | sg.TBPTT | sg.ARTBP
+__all__ = ["NAMES", "SPELLED", "STORED", "UNROLLED", "Gradient", "gradient", "onward", "short"]
+
 STORED = {"rbp-uniform": "rbp"}
 """How a record spells a method. "rbp" has always meant the random start there, while `gradient="rbp"` of the library starts at
 zero; so the experiments have a name of their own for it, and old records keep theirs."""
 SPELLED = {"stored": STORED}
 """Metadata of a config's field for the method."""
-UNROLLED = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson")
+CHECKPOINTED = ("bptt-sqrt", "bptt-log")
+"""BPTT that keeps √(2T) or log₂ T states and takes the other steps again: the same gradient in less memory."""
+UNROLLED = ("bptt", *CHECKPOINTED, "tbptt", "artbp-uniform", "artbp-poisson")
 """The methods that take no J at one state, but go back through the steps as they were."""
-NAMES = ("bptt", "tbptt", "artbp-uniform", "artbp-poisson", "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
+NAMES = (*UNROLLED, "rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")
 
 
 def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ridge: float = 0.0) -> Gradient:
@@ -30,6 +29,10 @@ def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ri
     match method:
         case "bptt":
             return sg.BPTT()
+        case "bptt-sqrt":
+            return sg.BPTT(memory="sqrt")
+        case "bptt-log":
+            return sg.BPTT(memory="log")
         case "tbptt":
             return sg.TBPTT(steps=steps)
         case "artbp-uniform":
@@ -48,13 +51,6 @@ def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ri
             return sg.Implicit(sg.Auto() if auto is None else auto)
         case _:
             raise ValueError(f"{method!r} is no gradient method; choose one of {', '.join(NAMES)}.")
-
-
-def onward(h: Tensor, update: Callable[[Tensor], Tensor]) -> Tensor:
-    """F(h) by value, h by derivative: a loss of it gives its cotangent at F(h) to whatever made h."""
-    with torch.no_grad():
-        moved = update(h) - h
-    return h + moved
 
 
 def short(value: float) -> float:

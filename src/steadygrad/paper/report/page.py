@@ -20,7 +20,7 @@ from steadygrad.paper.report import facts, generic
 from steadygrad.paper.report.drawing import Drawn, draw
 from steadygrad.paper.report.section import Exhibit, Figure, Section, Table
 from steadygrad.paper.report.sections import SECTIONS, Builder
-from steadygrad.paper.report.text import is_number, percent, plural, short, tied
+from steadygrad.paper.report.text import is_number, percent, plural, share, short, tied
 from steadygrad.paper.report.verdicts import (
     AT_LENGTH,
     CONTRADICTED,
@@ -230,7 +230,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"tied": tied, "short": short, "percent": percent, "mark": mark}
+    filters: dict[str, Any] = {"tied": tied, "short": short, "percent": percent, "share": share, "mark": mark}
     environment.filters.update(filters)
     return environment
 
@@ -243,6 +243,7 @@ def render(folder: Path, chapters: Sequence[Chapter], found: storage.Collection,
     strangers = [(os.path.relpath(stranger.path, folder), stranger.reason) for stranger in found.strangers]
     return environment.get_template("page.html.jinja").render(
         chapters=chapters,
+        parted=[chapter for chapter in chapters if chapter.section.parts],
         summary=facts.summary(found.records, [chapter.section for chapter in chapters]),
         strangers=strangers,
         folder=folder.name,

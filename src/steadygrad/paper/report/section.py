@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steadygrad.paper.report.verdicts import CORRECTED, NO_DATA, PUBLISHED, Verdict
+from steadygrad.paper.report.verdicts import (
+    CORRECTED,
+    NO_DATA,
+    PUBLISHED,
+    Length,
+    Outcome,
+    Seeds,
+    Verdict,
+    as_published,
+    where_assumptions_hold,
+)
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -37,6 +47,35 @@ class Part:
     @property
     def claim(self) -> str:
         return self.id.rstrip("abcdefgh")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the trials of one setting say of a part of a claim, in words too, and on what that rests: see `as_published`."""
+
+    outcome: Outcome | tuple[Outcome, ...]
+    """several where the paper can be read in several ways"""
+    words: str = ""
+    seeds: Seeds = 0
+    length: Length | None = None
+    premise: bool = True
+    longer: Outcome = Outcome.MISSING
+
+    @property
+    def readings(self) -> tuple[Outcome, ...]:
+        return self.outcome if isinstance(self.outcome, tuple) else (self.outcome,)
+
+
+def judged(name: str, text: str, paper: str, published: Finding | None, corrected: Finding | None, why: str = "") -> Part:
+    """The part with its verdicts; the corrected setting's numbers follow the reason."""
+    verdict = other = NOTHING
+    if published is not None:
+        rests: dict[str, Any] = {"length": published.length, "seeds": published.seeds}
+        verdict = as_published(*published.readings, **rests, premise=published.premise, longer=published.longer)
+    if corrected is not None:
+        other = where_assumptions_hold(corrected.readings[0], corrected.seeds)
+        why += f" Corrected: {corrected.words}." if corrected.words else ""
+    return Part(name, text, paper, published.words if published else "", verdict, other, why.strip())
 
 
 @dataclass(frozen=True)

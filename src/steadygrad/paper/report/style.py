@@ -65,6 +65,8 @@ class Look:
 
 METHODS: dict[str, Look] = {
     "bptt": Look("BPTT", "#000000", "-", "o", 2.6),  # the reference: broad and below, so that what covers it leaves a rim
+    "bptt-sqrt": Look("BPTT, √(2T) states", "#444444", (0, (4, 1)), "H"),
+    "bptt-log": Look("BPTT, log₂ T states", "#888888", (0, (1, 1)), "|"),
     "tbptt": Look("TBPTT", "#E69F00", (0, (5, 2)), "s"),
     "artbp-uniform": Look("ARTBP, uniform", "#8C8C8C", (0, (3, 1.5)), "<"),
     "artbp-poisson": Look("ARTBP, Poisson", "#6B4C9A", (0, (6, 1.5, 1, 1.5, 1, 1.5)), ">"),
@@ -79,6 +81,8 @@ METHODS: dict[str, Look] = {
     "gcn": Look("GCN", "#B58900", (0, (2, 2)), "p"),
     "forward": Look("Forward mode", "#2F4B7C", (0, (3, 1, 1, 1)), "d"),
 }
+CHECKPOINTED = ("bptt-sqrt", "bptt-log")
+"""BPTT's gradient in less memory: rows of tables of cost and accuracy, no curves of their own."""
 OTHER = Look("", "#7A5230", (0, (4, 1, 1, 1)), "h")
 
 

@@ -50,6 +50,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def share(value: float) -> str:
+    """A share to two digits.
+
+    >>> share(0.0597), share(1.338)
+    ('6 %', '134 %')
+    """
+    return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"
+
+
 def duration(seconds: float) -> str:
     """
     >>> duration(0.42), duration(75), duration(3700)

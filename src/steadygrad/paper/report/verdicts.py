@@ -24,6 +24,8 @@ NO_DATA = "no data"
 PUBLISHED = (AT_LENGTH, SHORTER, CONTRADICTED, UNTESTED, READING, PREMISE, UNDECIDED, NO_DATA)
 HOLDS, FAILS, NOT_APPLICABLE = "holds", "does not hold", "not applicable"
 CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
+AGAINST, FEWER_AGAINST = "; trend: against it", "; for it so far, longer trials against it"
+"""The trend of what was not tested at length."""
 ERRORS = 2.0
 """Standard errors by which two means must differ to be told apart."""
 SEEDS = 3
@@ -92,7 +94,7 @@ def as_published(
     known = [reading for reading in readings if reading is not Outcome.MISSING]
     if not known:
         return Verdict(NO_DATA)
-    full = length is None or length.full
+    full, trend = length is None or length.full, ""
     if not premise:
         name = PREMISE
     elif Outcome.YES in known and Outcome.NO in known:
@@ -101,9 +103,11 @@ def as_published(
         name = UNDECIDED
     elif Outcome.YES in known:
         name = AT_LENGTH if full else UNTESTED if longer is Outcome.NO else SHORTER
+        trend = FEWER_AGAINST if name == UNTESTED else ""
     else:
         name = CONTRADICTED if full else UNTESTED
-    return Verdict(name, rests(length, seeds))
+        trend = AGAINST if name == UNTESTED else ""
+    return Verdict(name, rests(length, seeds) + trend)
 
 
 def where_assumptions_hold(outcome: Outcome, seeds: Seeds) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from steadygrad import Auto, Picard
+from steadygrad.models.graph import neighbours, normalised
 from steadygrad.paper.datasets import Graph
 from steadygrad.paper.experiments.checkpoint import NOT_KEPT, Checkpoint
 from steadygrad.paper.experiments.citation import data
 from steadygrad.paper.experiments.citation.data import Name, Split
 from steadygrad.paper.experiments.citation.log import TrainingLog
 from steadygrad.paper.experiments.citation.model import APPNP, GCN, Diffusion, Encoder, Linear, Network, PublishedGRU
-from steadygrad.paper.experiments.citation.propagation import neighbours, normalised
 from steadygrad.paper.experiments.citation.training import (
     REFERENCES,
     CitationMethod,
@@ -29,8 +29,9 @@ from steadygrad.paper.experiments.citation.training import (
     answer,
     logistic,
 )
+from steadygrad.paper.experiments.citation.turns import COMPARED, in_turns
 from steadygrad.paper.experiments.experiment import ReportProgress, before
-from steadygrad.paper.experiments.methods import SPELLED, Gradient, gradient
+from steadygrad.paper.experiments.methods import CHECKPOINTED, SPELLED, Gradient, gradient
 from steadygrad.paper.records import Record
 from steadygrad.peak_memory import peak_memory
 from steadygrad.sparse import SparseMatrix
@@ -92,7 +93,13 @@ class CitationConfig:
     outputs: int = field(default=0, metadata=before(0))
     """outputs of the read-out (as published); 0: one a class; the released code has 7 on Pubmed too, which has 3 classes"""
     diagnose: bool = False
-    """also measure the memory of an epoch and ρ(J) before training, and diagnose the trained network (half a minute on Cora)"""
+    """also measure the memory of an epoch and ρ(J) before training, and diagnose the trained network (half a minute on Cora);
+    with bptt-sqrt and bptt-log, measure an epoch by several methods in turns"""
+
+    @property
+    def turns(self) -> bool:
+        """Whether an epoch is measured by several methods in turns: where BPTT in little memory is diagnosed."""
+        return self.diagnose and self.method in CHECKPOINTED
 
     @property
     def forward(self) -> Picard:
@@ -144,6 +151,8 @@ def train(
         network = build(config, graph, x)
         log = TrainingLog(config, network, graph.labels, split)
         initial = log.before() if config.diagnose else {}
+        one_epoch = partial(_one_epoch, config, network, graph.labels, split)
+        turns = in_turns(one_epoch, _compared(config), list(network.parameters())) if config.turns else {}
         epochs: list[float] = []
         learning = Learning(network, graph.labels, split, config.schedule, partial(_gradient, config))
         if saved := checkpoint.load():
@@ -168,7 +177,9 @@ def train(
         }
         result = {**log.result(), **initial, **log.after()}
         if config.diagnose:
-            measured["epoch_mb"] = peak_memory(partial(_one_epoch, config, network, graph.labels, split)) / 2**20
+            measured["epoch_mb"] = peak_memory(partial(one_epoch, _gradient(config, 0) or "auto")) / 2**20
+        if turns:
+            measured["turns"] = turns
     return Trained(network, log.scores, {**result, "measured": measured})
 
 
@@ -214,11 +225,16 @@ def _gradient(config: CitationConfig, epoch: int) -> Gradient | None:
     return gradient(config.method, config.steps, 1_000_003 * (config.seed + 1) + epoch, auto, config.ridge)
 
 
-def _one_epoch(config: CitationConfig, network: Network, labels: Tensor, split: Split) -> None:
-    """Forward and backward pass, for the measurement of memory."""
+def _compared(config: CitationConfig) -> dict[str, Gradient]:
+    return {m: found for m in COMPARED if (found := _gradient(replace(config, method=m), 0)) is not None}
+
+
+def _one_epoch(config: CitationConfig, network: Network, labels: Tensor, split: Split, method: Gradient | str) -> int:
+    """Forward and backward pass, for measurements: calls of F."""
     network.train()
-    found = answer(network, config.forward, _gradient(config, 0) or "auto")
+    found = answer(network, config.forward, method, previous=config.schedule.previous)
     torch.nn.functional.cross_entropy(found.scores[split.train], labels[split.train]).backward()
+    return found.evaluations
 
 
 def headline(records: Sequence[Record]) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, Optimizer
@@ -25,6 +24,8 @@ CitationMethod = Literal[
     "baseline",
     "linear",
     "bptt",
+    "bptt-sqrt",
+    "bptt-log",
     "tbptt",
     "artbp-uniform",
     "artbp-poisson",
@@ -82,8 +83,12 @@ class Answer:
 
     scores: Tensor
     solution: Solution | None
-    evaluations: int
-    """Calls of F."""
+    update: Counted | None = None
+
+    @property
+    def evaluations(self) -> int:
+        """Calls of F until now: after a backward pass with the steps that it took again."""
+        return 0 if self.update is None else self.update.calls
 
 
 def answer(
@@ -99,14 +104,14 @@ def answer(
     gets: Listing 1 of Liao et al. 2018 and their code.
     """
     if not isinstance(network, Recurrent):
-        return Answer(network(), None, 0)
+        return Answer(network(), None)
     dynamics = network.dynamics()
     update = Counted(dynamics.update)
     previous = previous and isinstance(method, sg.Implicit)
     forward = replace(forward, max_steps=forward.max_steps - previous)
     solution = sg.steady_state(update, dynamics.start, forward=forward, gradient=method, warm=warm, on_failure="ignore")
     h = onward(solution.value, update) if previous else solution.value
-    return Answer(network.read(h), solution, update.calls)
+    return Answer(network.read(h), solution, update)
 
 
 @torch.no_grad()
@@ -189,6 +194,9 @@ def logistic(features: Tensor, labels: Tensor, split: Split) -> Tensor:
 
     A class without a training node has probability zero.
     """
+    # scikit-learn takes longer to import than torch; the command line would wait for it.
+    from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingTypeStubs]
+
     x, y = features.numpy(), labels[split.train].numpy()
     scores = np.zeros((len(x), int(labels.max()) + 1), dtype=np.float32)
     classes = np.unique(y)

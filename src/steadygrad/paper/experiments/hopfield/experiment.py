@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from steadygrad import Picard
+from steadygrad.models.hopfield import Hopfield
 from steadygrad.paper.experiments.checkpoint import NOT_KEPT, Checkpoint
 from steadygrad.paper.experiments.experiment import ReportProgress, before
 from steadygrad.paper.experiments.hopfield import looking
 from steadygrad.paper.experiments.hopfield.data import SIDE, corrupt, digits, pack
-from steadygrad.paper.experiments.hopfield.model import Hopfield
 from steadygrad.paper.experiments.hopfield.training import HopfieldMethod, Learning, Pass, Readout, Schedule, cotangent, pixels
 from steadygrad.paper.experiments.methods import SPELLED, UNROLLED, Gradient, gradient, short
 from steadygrad.paper.records import Record
@@ -72,6 +72,8 @@ class HopfieldConfig:
     """whether every pass has an order of the images of its own, as in the released code"""
     ridge: float = field(default=0.0, metadata=before(0.0))
     """added to the diagonal of CG-RBP's normal matrix; the released code has 1e-5"""
+    leak: Literal["released", "text"] = field(default="released", metadata=before("released"))
+    """released: h = Wφ(bh) at rest; text: h = 2Wφ(bh), which is what the paper's leak term says"""
 
     @property
     def readout(self) -> Readout:
@@ -91,7 +93,8 @@ def run(config: HopfieldConfig, report: ReportProgress, checkpoint: Checkpoint =
         raise ValueError(f"validate_every must be at least 1; got {config.validate_every}.")
     clean = digits(config.side)
     corrupted = corrupt(clean, config.seed, config.corruption)
-    model = Hopfield(clean.shape[1], config.hidden, config.slope, config.scale, config.seed)
+    factor = 2.0 if config.leak == "text" else 1.0
+    model = Hopfield(clean.shape[1], config.hidden, config.slope, config.scale, config.seed, factor)
     log = TrainingLog(config, model, clean, corrupted)
     learning = Learning(model, clean, config.schedule, partial(_gradient, config))
     training: list[float] = []

@@ -9,7 +9,9 @@ from steadygrad.paper.experiments.experiment import before
 from steadygrad.paper.experiments.hyperopt.problem import Mode, Samples
 from steadygrad.paper.experiments.methods import SPELLED
 
-HyperoptMethod = Literal["bptt", "tbptt", "rbp-uniform", "cg-rbp", "neumann-rbp", "auto", "forward", "all"]
+HyperoptMethod = Literal[
+    "bptt", "bptt-sqrt", "bptt-log", "tbptt", "rbp-uniform", "cg-rbp", "neumann-rbp", "auto", "forward", "all"
+]
 IMPLICIT = ("rbp-uniform", "cg-rbp", "neumann-rbp", "auto")
 
 

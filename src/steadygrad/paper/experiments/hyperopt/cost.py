@@ -13,28 +13,36 @@ import torch
 
 from steadygrad.paper.experiments.experiment import ReportProgress
 from steadygrad.paper.experiments.hyperopt.config import HyperoptConfig
-from steadygrad.paper.experiments.hyperopt.estimate import estimate
-from steadygrad.paper.experiments.hyperopt.problem import Problem
-from steadygrad.paper.experiments.methods import short
+from steadygrad.paper.experiments.hyperopt.estimate import Distance, estimate
+from steadygrad.paper.experiments.hyperopt.problem import Problem, free
+from steadygrad.paper.experiments.methods import CHECKPOINTED, short
 from steadygrad.paper.experiments.resident import forget_peak, held_mb, peak_mb
+
+BESIDE = ("neumann-rbp", *CHECKPOINTED)
+"""The methods that are measured in turns with BPTT."""
 
 
 def cost(config: HyperoptConfig, report: ReportProgress) -> dict[str, Any]:
     """The fastest of several fresh processes; memory is the smallest, for the same reason: what disturbs only adds.
 
-    Neumann-RBP and BPTT, whose ratio is claimed, take turns: a machine that others use may be slower for minutes.
+    Methods whose ratio to BPTT matters take turns with it: a machine that others use may be slower for minutes. The distance of
+    their hypergradient from BPTT's comes with it.
     """
     found: list[dict[str, Any]] = []
     exact: list[dict[str, Any]] = []
     for repeat in range(config.repeats):
         found.append(_fresh(config))
-        if config.method == "neumann-rbp":
+        if config.method in BESIDE:
             exact.append(_fresh(dataclasses.replace(config, method="bptt", last="full")))
         seconds = " against ".join(f"{one[-1]['cpu_seconds']:.1f} s" for one in (found, exact) if one)
         report(repeat + 1, config.repeats, f"{seconds}, {found[-1]['memory_mb']:.0f} MB")
     beside = {f"bptt_{name}": value for name, value in _least(exact).items()} if exact else {}
     measured = {**_least(found), **beside, "repeats": config.repeats}
-    return {"loss": found[0]["loss"], "products": found[0]["products"], "measured": measured}
+    result = {"loss": found[0]["loss"], "products": found[0]["products"], "measured": measured}
+    if exact:
+        distance = Distance.of(*(torch.tensor(one[0]["gradient"], dtype=torch.float64) for one in (found, exact)))
+        result |= {"cosine": distance.cosine, "relative": distance.relative}
+    return result
 
 
 def _least(found: list[dict[str, Any]]) -> dict[str, float]:
@@ -65,6 +73,7 @@ def measure(config: HyperoptConfig) -> dict[str, Any]:
         "base_mb": base,
         "loss": short(found.loss),
         "products": sum(adjoint.products for adjoint in found.adjoints),
+        "gradient": free(found.gradients, problem.values()).tolist(),
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from steadygrad.paper.experiments.experiment import Preset
 from steadygrad.paper.experiments.hyperopt.config import HyperoptConfig, HyperoptMethod
+from steadygrad.paper.experiments.methods import CHECKPOINTED
 
 PUBLISHED = HyperoptConfig(shuffle=True)
 EARLIER = HyperoptConfig()
@@ -41,7 +42,7 @@ def tuned(config: HyperoptConfig, methods: tuple[HyperoptMethod, ...] = GRADIENT
 
 
 def costs(config: HyperoptConfig, repeats: int = REPEATS) -> Iterator[HyperoptConfig]:
-    """One meta step: BPTT against the others for K = 10, 50, 100, and Neumann-RBP over T."""
+    """One meta step: BPTT against the others for K = 10, 50, 100, and Neumann-RBP over T; BPTT in less memory."""
     config = replace(config, task="cost", repeats=repeats)
     yield replace(config, method="bptt")
     for steps in (10, 50, 100):
@@ -52,7 +53,7 @@ def costs(config: HyperoptConfig, repeats: int = REPEATS) -> Iterator[HyperoptCo
         short = replace(config, training_steps=training_steps)
         yield from (replace(short, method=method) for method in ("bptt", "neumann-rbp"))
         yield replace(short, method="neumann-rbp", last="step")
-    yield from (replace(config, method=method) for method in ("rbp-uniform", "cg-rbp", "forward"))
+    yield from (replace(config, method=method) for method in ("rbp-uniform", "cg-rbp", "forward", *CHECKPOINTED))
 
 
 def smoke() -> Preset:

@@ -17,6 +17,7 @@ def section(records: Sequence[Record]) -> Section:
     exhibits = present(
         *g1.tables(found), g1.longer(found), g2.table(found), *g3.figures(found), *g3.diagnoses(found), *more.costs(found)
     )
+    exhibits += present(*more.turns(found))
     return Section(
         name="citation",
         title="Citation graphs",
@@ -25,5 +26,5 @@ def section(records: Sequence[Record]) -> Section:
         settings=more.settings(found),
         command="steadygrad run citation --preset standard --out results",
         template="citation/section.html.jinja",
-        numbers={"g1": g1.numbers(found), "g3": g3.numbers(found)},
+        numbers={"g1": g1.numbers(found), "g3": g3.numbers(found), "exact": more.exact(found)},
     )

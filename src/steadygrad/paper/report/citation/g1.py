@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from steadygrad.paper.report.citation.trials import NAMES, PAPER, Group, Sorted, in_order, label, tested, validated
-from steadygrad.paper.report.section import NOTHING, Part, Table
-from steadygrad.paper.report.text import percent
+from steadygrad.paper.report.section import Finding, Part, Table, judged
+from steadygrad.paper.report.text import percent, plural
 from steadygrad.paper.report.trial import TITLES, middle
-from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
 
+PAIR = ("neumann-rbp", "tbptt")
 WORSE = ("bptt", "rbp-uniform", "cg-rbp")
 """What Neumann-RBP and TBPTT are to beat, besides a baseline."""
 BASELINES = ("linear", "baseline")
@@ -22,55 +23,43 @@ HEADS = {"as-published": "published", "corrected": "corrected"}
 
 
 def parts(found: Sorted) -> list[Part]:
-    return [part for graph in ("cora", "pubmed") for part in (level_part(found, graph), above_part(found, graph))]
+    letters = {"cora": "ab", "pubmed": "cd"}
+    return [
+        rule(found, graph, letter) for graph, of in letters.items() for rule, letter in zip((levels, leaders), of, strict=True)
+    ]
 
 
-def level_part(found: Sorted, graph: str) -> Part:
-    group = next((g for g in found.lengths(graph, "as-published") if level(g) is not Outcome.MISSING), None)
-    fixed = found.of(graph, "corrected")
+def levels(found: Sorted, graph: str, letter: str) -> Part:
+    group, fixed = found.judged(graph, level)
+    published, why = None, ""
+    if group is not None:
+        why = f"Neumann-RBP minus TBPTT {group.gap(*PAIR, test)} points"
+        longer = more(found, graph, group)
+        if longer is not None:
+            why += f"; after {longer.setting['epochs']:,} epochs, {plural(longer.seeds(*PAIR), 'seed')}: {means(longer)}"
+        other = Outcome.MISSING if longer is None else near(longer)
+        published = Finding(level(group), means(group), group.seeds(*PAIR), group.length, longer=other)
+    corrected = Finding(level(fixed), means(fixed), fixed.seeds(*PAIR)) if fixed else None
     paper = f"{number(graph, 'neumann-rbp')} and {number(graph, 'tbptt')}"
-    longer = more(found, graph, group)
+    text = f"{NAMES[graph]}: Neumann-RBP is level with TBPTT"
+    return judged(f"G1{letter}", text, paper, published, corrected, why and f"{why}.")
+
+
+def leaders(found: Sorted, graph: str, letter: str) -> Part:
+    group, fixed = found.judged(graph, leads)
+    published = corrected = None
     why = ""
     if group is not None:
-        why = f"Neumann-RBP minus TBPTT {group.gap('neumann-rbp', 'tbptt', test)} points"
-        if longer is not None:
-            seeds = longer.seeds("neumann-rbp", "tbptt")
-            why += f"; after {longer.setting['epochs']:,} epochs, {seeds} seed{'s' * (seeds > 1)}: {means(longer)}"
-    return Part(
-        f"G1{'a' if graph == 'cora' else 'c'}",
-        f"{NAMES[graph]}: Neumann-RBP is level with TBPTT",
-        paper,
-        "" if group is None else means(group),
-        NOTHING
-        if group is None
-        else as_published(
-            level(group),
-            length=group.length,
-            seeds=group.seeds("neumann-rbp", "tbptt"),
-            longer=Outcome.MISSING if longer is None else near(longer),
-        ),
-        NOTHING if fixed is None else where_assumptions_hold(level(fixed), fixed.seeds("neumann-rbp", "tbptt")),
-        why + ("." if why else "") + (f" Corrected: {means(fixed)}." if fixed else ""),
-    )
-
-
-def above_part(found: Sorted, graph: str) -> Part:
-    group = next((g for g in found.lengths(graph, "as-published") if leads(g) is not Outcome.MISSING), None)
-    fixed = found.of(graph, "corrected")
-    longer = more(found, graph, group)
-    trend = "" if longer is None else f" After {longer.setting['epochs']:,} epochs TBPTT has {longer.mean('tbptt', test):.1f}."
+        published = Finding(leads(group), best_words(group), group.seeds(*PAIR), group.length)
+        why = f"Not above {losers(group)}." if losers(group) else ""
+    if (longer := more(found, graph, group)) is not None:
+        why += f" After {longer.setting['epochs']:,} epochs TBPTT has {longer.mean('tbptt', test):.1f}."
+    if fixed is not None:
+        words = f"not above {losers(fixed)}; K = 5 cuts the series off" if losers(fixed) else ""
+        corrected = Finding(leads(fixed), words, fixed.seeds(*PAIR))
     best = max((m for m in PAPER[graph] if m in (*WORSE, "baseline")), key=lambda m: PAPER[graph][m])
-    return Part(
-        f"G1{'b' if graph == 'cora' else 'd'}",
-        f"{NAMES[graph]}: both are above all others",
-        f"best other {number(graph, best)}",
-        "" if group is None else best_words(group),
-        NOTHING if group is None else as_published(leads(group), length=group.length, seeds=group.seeds("neumann-rbp", "tbptt")),
-        NOTHING if fixed is None else where_assumptions_hold(leads(fixed), fixed.seeds("neumann-rbp", "tbptt")),
-        (f"Not above {losers(group)}." if group is not None and losers(group) else "")
-        + trend
-        + (f" Corrected: not above {losers(fixed)}; K = 5 cuts the series off." if fixed and losers(fixed) else ""),
-    )
+    text = f"{NAMES[graph]}: both are above all others"
+    return judged(f"G1{letter}", text, f"best other {number(graph, best)}", published, corrected, why)
 
 
 def number(graph: str, method: str) -> str:
@@ -82,18 +71,18 @@ def test(trial: Any) -> float:
 
 
 def level(group: Group) -> Outcome:
-    gap = group.gap("neumann-rbp", "tbptt", test)
+    gap = group.gap(*PAIR, test)
     return Outcome.MISSING if gap is None else gap.level(LEVEL)
 
 
 def more(found: Sorted, graph: str, judged: Group | None) -> Group | None:
     """Longer trials than those that are judged, too few for a verdict."""
     lengths = found.lengths(graph, "as-published")
-    return next((g for g in lengths if g is not judged and 0 < g.seeds("neumann-rbp", "tbptt") < SEEDS), None)
+    return next((g for g in lengths if g is not judged and 0 < g.seeds(*PAIR) < SEEDS), None)
 
 
 def near(group: Group) -> Outcome:
-    gaps = group.gaps("neumann-rbp", "tbptt", test)
+    gaps = group.gaps(*PAIR, test)
     return Outcome.of(max(map(abs, gaps)) <= FAR) if gaps else Outcome.MISSING
 
 
@@ -103,14 +92,14 @@ def rivals(group: Group) -> list[str]:
 
 def leads(group: Group) -> Outcome:
     """Both above every other."""
-    return all_of(above(group.gap(one, other, test)) for one in ("neumann-rbp", "tbptt") for other in rivals(group))
+    return all_of(above(group.gap(one, other, test)) for one in PAIR for other in rivals(group))
 
 
 def losers(group: Group) -> str:
     """The others that are not below both, with the smaller lead."""
     shown: list[str] = []
     for other in rivals(group):
-        gaps = [group.gap(one, other, test) for one in ("neumann-rbp", "tbptt")]
+        gaps = [group.gap(one, other, test) for one in PAIR]
         known = [gap for gap in gaps if gap is not None and gap.above is not Outcome.YES]
         if known:
             shown.append(f"{label(other)} ({min(known, key=lambda gap: gap.mean)})")
@@ -118,7 +107,7 @@ def losers(group: Group) -> str:
 
 
 def means(group: Group) -> str:
-    return " and ".join(f"{value:.1f}" for m in ("neumann-rbp", "tbptt") if (value := group.mean(m, test)) is not None)
+    return " and ".join(f"{value:.1f}" for m in PAIR if (value := group.mean(m, test)) is not None)
 
 
 def best_words(group: Group) -> str:

@@ -8,31 +8,26 @@ from typing import Any
 
 from steadygrad.paper.report.citation.g1 import counts
 from steadygrad.paper.report.citation.trials import PAPER, Group, Sorted, label, validated
-from steadygrad.paper.report.section import NOTHING, Part, Table
+from steadygrad.paper.report.section import Finding, Part, Table, judged
 from steadygrad.paper.report.trial import TITLES
-from steadygrad.paper.report.verdicts import Outcome, above, all_of, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome, above, all_of
 
 METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
 
 def parts(found: Sorted) -> list[Part]:
-    group = next((g for g in found.lengths("cora", "as-published") if order(g) is not Outcome.MISSING), None)
-    fixed = found.of("cora", "corrected")
-    fixed = fixed if fixed is not None and order(fixed) is not Outcome.MISSING else None
+    group, fixed = found.judged("cora", order)
+    published = corrected = None
     why = f"The paper's own last step is {paper_errors():.1f} standard errors"
-    why += f"; ours: {gaps_words(group)}." if group else "."
-    return [
-        Part(
-            "G2",
-            "Cora: uniform ARTBP < Poisson ARTBP < Neumann-RBP, by validation accuracy",
-            " < ".join(PAPER["cora"][method].partition(" ")[0] for method in METHODS),
-            "" if group is None else means(group),
-            NOTHING if group is None else as_published(order(group), length=group.length, seeds=group.seeds(*METHODS)),
-            NOTHING if fixed is None else where_assumptions_hold(order(fixed), fixed.seeds(*METHODS)),
-            why + (f" Corrected: {means(fixed)}: ARTBP is unbiased, K = 5 is not." if fixed else ""),
-        )
-    ]
+    if group is not None:
+        published = Finding(order(group), means(group), group.seeds(*METHODS), group.length)
+        why += f"; ours: {gaps_words(group)}"
+    if fixed is not None:
+        corrected = Finding(order(fixed), f"{means(fixed)}: ARTBP is unbiased, K = 5 is not", fixed.seeds(*METHODS))
+    text = "Cora: uniform ARTBP < Poisson ARTBP < Neumann-RBP, by validation accuracy"
+    paper = " < ".join(PAPER["cora"][method].partition(" ")[0] for method in METHODS)
+    return [judged("G2", text, paper, published, corrected, f"{why}.")]
 
 
 def validation(trial: Any) -> float:

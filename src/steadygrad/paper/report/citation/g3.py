@@ -11,15 +11,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
+from steadygrad.paper.report.citation.g1 import PAIR
 from steadygrad.paper.report.citation.trials import NAMES, CitationTrial, Group, Sorted, label
 from steadygrad.paper.report.panels import DOTTED, Array, grid, legend, stacked
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import curve
-from steadygrad.paper.report.text import NO_BREAK, percent, short
+from steadygrad.paper.report.text import NO_BREAK, percent, plural, short
 from steadygrad.paper.report.trial import TITLES, middle
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import SEEDS, Outcome
 
-PAIR = ("neumann-rbp", "tbptt")
 STEADY = 0.01
 """Steady is where the last step moves the state by less than this share of its norm."""
 CLOSE = 5.0
@@ -31,56 +31,41 @@ Series = Callable[[CitationTrial], Sequence[float | None]]
 
 
 def parts(found: Sorted) -> list[Part]:
-    return [part for graph in ("cora", "pubmed") for part in (steady_part(found, graph), together_part(found, graph))]
+    letters = {"cora": "ab", "pubmed": "cd"}
+    return [rule(found, graph, letter) for graph, of in letters.items() for rule, letter in zip((rests, goes), of, strict=True)]
 
 
-def steady_part(found: Sorted, graph: str) -> Part:
-    group = next((g for g in found.lengths(graph, "as-published") if moved(g) is not None), None)
-    fixed = found.of(graph, "corrected")
-    fixed = fixed if fixed is not None and moved(fixed) is not None else None
-    why = ""
+def rests(found: Sorted, graph: str, letter: str) -> Part:
+    group, fixed = found.judged(graph, steady)
+    published, why = None, ""
     if group is not None:
+        words, premise = f"the last step moves it by {share(group)}", steady(group) is Outcome.YES
+        published = Finding(steady(group), words, group.seeds(*PAIR), group.length, premise)
         scaled = middle(both(group), lambda trial: trial.latest("difference_scaled"))
         rho = middle(both(group), lambda trial: trial.result.get("spectral_radius"))
         why = f"Divided by the number of elements, as plotted, that is {short(scaled)}; ρ(J) = {short(rho)}: the series diverges."
-    return Part(
-        f"G3{'a' if graph == 'cora' else 'c'}",
-        f"{NAMES[graph]}: the state becomes steady",
-        "difference norm almost zero",
-        "" if group is None else f"the last step moves it by {share(group)}",
-        NOTHING
-        if group is None
-        else as_published(steady(group), length=group.length, seeds=group.seeds(*PAIR), premise=steady(group) is Outcome.YES),
-        NOTHING if fixed is None else where_assumptions_hold(steady(fixed), fixed.seeds(*PAIR)),
-        why + (f" Corrected: {share(fixed)}." if fixed else ""),
-    )
+    corrected = Finding(steady(fixed), share(fixed), fixed.seeds(*PAIR)) if fixed else None
+    text = f"{NAMES[graph]}: the state becomes steady"
+    return judged(f"G3{letter}", text, "difference norm almost zero", published, corrected, why)
 
 
-def together_part(found: Sorted, graph: str) -> Part:
+def goes(found: Sorted, graph: str, letter: str) -> Part:
     lengths = [g for g in found.lengths(graph, "as-published") if together(g) is not Outcome.MISSING]
-    group = max(lengths, key=lambda g: (min(g.seeds(*PAIR), 3), g.setting["epochs"]), default=None)
-    longer = next((g for g in lengths if g is not group and group and g.setting["epochs"] > group.setting["epochs"]), None)
-    fixed = found.of(graph, "corrected")
-    fixed = fixed if fixed is not None and together(fixed) is not Outcome.MISSING else None
-    why = f"Limit: {CLOSE:.0f} points"
-    if longer is not None:
-        why += f"; after {longer.setting['epochs']:,} epochs, {longer.seeds(*PAIR)} seed: {apart(longer):.1f} apart"
-    return Part(
-        f"G3{'b' if graph == 'cora' else 'd'}",
-        f"{NAMES[graph]}: Neumann-RBP goes with TBPTT through training",
-        "curves",
-        "" if group is None else f"end {apart(group):.1f} points apart",
-        NOTHING
-        if group is None
-        else as_published(
-            together(group),
-            length=group.length,
-            seeds=group.seeds(*PAIR),
-            longer=Outcome.MISSING if longer is None else together(longer),
-        ),
-        NOTHING if fixed is None else where_assumptions_hold(together(fixed), fixed.seeds(*PAIR)),
-        why + (f". Corrected: {apart(fixed):.1f} apart." if fixed else "."),
-    )
+    group = max(lengths, key=lambda g: (min(g.seeds(*PAIR), SEEDS), g.setting["epochs"]), default=None)
+    fixed = found.judged(graph, together)[1]
+    published, why = None, f"Limit: {CLOSE:.0f} points"
+    if group is not None:
+        longer = next((g for g in lengths if g.setting["epochs"] > group.setting["epochs"]), None)
+        other = Outcome.MISSING if longer is None else together(longer)
+        published = Finding(
+            together(group), f"end {apart(group):.1f} points apart", group.seeds(*PAIR), group.length, longer=other
+        )
+        if longer is not None:
+            counted = plural(longer.seeds(*PAIR), "seed")
+            why += f"; after {longer.setting['epochs']:,} epochs, {counted}: {apart(longer):.1f} apart"
+    corrected = Finding(together(fixed), f"{apart(fixed):.1f} apart", fixed.seeds(*PAIR)) if fixed else None
+    text = f"{NAMES[graph]}: Neumann-RBP goes with TBPTT through training"
+    return judged(f"G3{letter}", text, "curves", published, corrected, f"{why}.")
 
 
 def both(group: Group) -> list[CitationTrial]:

@@ -1,14 +1,15 @@
-"""Cost and settings of the citation experiment."""
+"""Cost of the citation experiment, also beside an exact gradient in little memory, and its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from steadygrad.paper.report import generic
+from steadygrad.paper.report import generic, style
 from steadygrad.paper.report.citation.trials import CitationTrial, Group, Sorted, label
 from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import middle, seeds_of
+from steadygrad.paper.report.trial import called, median, middle, seeds_of
 
 ONLY_CORRECTED = ("length", "hidden", "dropout", "alpha", "prior")
 """Settings without effect as published."""
@@ -38,6 +39,56 @@ def cost_of(trials: Sequence[CitationTrial]) -> tuple[str, ...]:
 def per_epoch(trial: CitationTrial, name: str) -> float | None:
     done = len(trial.result["training_loss"])
     return trial.result[name] / done if done and trial.result[name] else None
+
+
+def turns(found: Sorted) -> list[Table]:
+    return [table for group in found.groups if (table := turns_of(group)).rows]
+
+
+def turns_of(group: Group) -> Table:
+    """One epoch by several methods in turns: what an exact gradient in little memory costs beside Neumann-RBP."""
+    return Table(
+        f"citation-exact-{group.graph}-{group.mode}",
+        f"{group.title}: one epoch from the initial weights by each method in turns.",
+        ("method", "calls of F", "CPU ms", "÷ BPTT's", "MB", "÷ BPTT's", "cosine to BPTT's gradient", "rel. error"),
+        tuple(
+            (
+                label(method),
+                *(short(one[key]) for key in ("evaluations", "cpu_ms", "time", "mb", "memory", "cosine", "error")),
+            )
+            for method, one in in_turns(group).items()
+        ),
+        "CPU time of the fastest of five rounds while others used the machine; each round takes every method once. MB: tensors "
+        "alive at the worst moment.",
+    )
+
+
+def in_turns(group: Group) -> dict[str, dict[str, float]]:
+    """What the trials measured of each method, medians; time and memory also relative to BPTT's in the same trial."""
+    found = [trial.measured["turns"] for trial in group.trials if trial.measured.get("turns")]
+    made: dict[str, dict[str, float]] = {}
+    for method in found[0] if found else ():
+        numbers = {key: median(one[method][key] for one in found) or 0.0 for key in found[0][method]}
+        for name, key in (("time", "cpu_ms"), ("memory", "mb")):
+            numbers[name] = median(one[method][key] / one["bptt"][key] for one in found) or 0.0
+        made[called(method)] = numbers
+    return made
+
+
+def exact(found: Sorted) -> list[dict[str, Any]]:
+    """The question that the paper could not ask, in numbers: each place with Neumann-RBP and BPTT in √(2T) and log₂ T states."""
+    names = {"ours": "neumann-rbp", "root": "bptt-sqrt", "log": "bptt-log"}
+    return [
+        {"title": group.title, **{name: turns[method] for name, method in names.items()}, "gaps": same(group)}
+        for group in found.groups
+        if (turns := in_turns(group))
+    ]
+
+
+def same(group: Group) -> list[tuple[str, str, int]]:
+    """How far the test accuracies of BPTT in less memory are from BPTT's, seed by seed, in points: the most."""
+    gaps = {method: group.gaps(method, "bptt", lambda trial: trial.test) for method in style.CHECKPOINTED}
+    return [(label(method), f"{max(map(abs, of)):.1f}", len(of)) for method, of in gaps.items() if of]
 
 
 def settings(found: Sorted) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
 from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, read, seeds_of
-from steadygrad.paper.report.verdicts import Gap, Length
+from steadygrad.paper.report.verdicts import Gap, Length, Outcome
 
 GRAPHS = ("cora", "pubmed", "planted")
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
@@ -88,7 +88,7 @@ class Group:
         return in_order([trial.method for trial in self.trials])
 
     def gradients(self) -> list[str]:
-        return [method for method in self.methods() if method not in REFERENCES]
+        return [method for method in self.methods() if method not in (*REFERENCES, *style.CHECKPOINTED)]
 
     def seeds(self, *methods: str) -> int:
         return min((seeds_of(self.of(method)) for method in methods), default=0)
@@ -106,6 +106,9 @@ class Group:
         return statistics.fmean(map(measure, trials)) if trials else None
 
 
+Rule = Callable[[Group], Outcome]
+
+
 @dataclass(frozen=True)
 class Sorted:
     groups: tuple[Group, ...]
@@ -119,6 +122,13 @@ class Sorted:
         if group is None:
             return []
         return [*(other for other in group.others if other.setting["epochs"] > group.setting["epochs"]), group]
+
+    def judged(self, graph: str, rule: Rule) -> tuple[Group | None, Group | None]:
+        """By which a claim is judged: as published the longest that has what the rule takes, and the corrected one if it has."""
+        fixed = self.of(graph, "corrected")
+        tried = (self.lengths(graph, "as-published"), [fixed] if fixed else [])
+        longest, corrected = (next((g for g in of if rule(g) is not Outcome.MISSING), None) for of in tried)
+        return longest, corrected
 
     @property
     def graphs(self) -> list[str]:

@@ -28,6 +28,7 @@ def section(records: Sequence[Record]) -> Section:
         more.long(found),
         more.long_table(found),
         more.cost(found),
+        more.fidelity(found),
     )
     return Section(
         name="hopfield",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,11 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import HopfieldTrial, K, Setting, Sorted
 from steadygrad.paper.report.panels import BANDS, DOTTED, grid, legend, lines, same_height
-from steadygrad.paper.report.section import NOTHING, Figure, Part
+from steadygrad.paper.report.section import Figure, Finding, Part, judged
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.text import percent, times
 from steadygrad.paper.report.trial import largest, ratio
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 FOLLOWS = 0.1
 """A curve follows BPTT's if they are nowhere further apart than this, relative to BPTT's, in any seed."""
@@ -26,34 +27,21 @@ FOLLOWERS = ("cg-rbp", "neumann-rbp")
 
 
 def parts(found: Sorted) -> list[Part]:
-    published = next((s for s in found.published if s.pairs("rbp-uniform") and follow(s) is not Outcome.MISSING), None)
-    fixed = found.corrected
+    texts = (f"CG-RBP and Neumann-RBP follow BPTT's curves (K = {K})", "Original RBP blows up")
     limits = f"Limit: {percent(FOLLOWS)} at every pass of every seed."
+    why = "It is the scale of its random start z₀ against b (H2)."
     return [
-        Part(
-            "H1a",
-            f"CG-RBP and Neumann-RBP follow BPTT's curves (K = {K})",
-            "curves",
-            said(published, gap_words),
-            NOTHING if published is None else as_published(follow(published), length=published.length, seeds=published.seeds),
-            NOTHING if fixed is None else where_assumptions_hold(follow(fixed), fixed.seeds),
-            limits + (f" Corrected: {gap_words(fixed)}." if fixed and strayed(fixed) else ""),
-        ),
-        Part(
-            "H1b",
-            "Original RBP blows up",
-            "curves",
-            said(published, blow_words),
-            NOTHING if published is None else as_published(blows_up(published), length=published.length, seeds=published.seeds),
-            NOTHING if fixed is None else where_assumptions_hold(blows_up(fixed), fixed.seeds),
-            "It is the scale of its random start z₀ against b (H2)"
-            + (f"; corrected it ends at {blow_words(fixed)}." if fixed and fixed.pairs("rbp-uniform") else "."),
-        ),
+        judged("H1a", texts[0], "curves", *both(found, follow, gap_words), limits),
+        judged("H1b", texts[1], "curves", *both(found, blows_up, blow_words), why),
     ]
 
 
-def said(setting: Setting | None, words: Any) -> str:
-    return "" if setting is None else words(setting)
+def both(
+    found: Sorted, rule: Callable[[Setting], Outcome], words: Callable[[Setting], str]
+) -> tuple[Finding | None, Finding | None]:
+    """What the longest trials as published say, and those of the corrected mode."""
+    ours, corrected = (s and Finding(rule(s), words(s), s.seeds, s.length) for s in found.judged(rule))
+    return ours, corrected
 
 
 def follow(setting: Setting) -> Outcome:

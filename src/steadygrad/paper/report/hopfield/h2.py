@@ -20,11 +20,11 @@ from steadygrad.paper.report.hopfield.trials import (
     wrong_pixels,
 )
 from steadygrad.paper.report.panels import DOTTED, grid, legend
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import look, ordered
 from steadygrad.paper.report.text import NO_BREAK, short, strokes
 from steadygrad.paper.report.trial import largest, middle, ratio
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 PAPER = {
     "tbptt": {10: 1.0, 20: 1.0, 30: 1.0},
@@ -52,30 +52,18 @@ READINGS: dict[str, Callable[[HopfieldTrial], bool]] = {"before any update": str
 
 
 def parts(found: Sorted) -> list[Part]:
-    published = next((s for s in found.published if agrees(s, strict) is not Outcome.MISSING), None)
-    fixed = found.corrected
+    published, fixed = found.judged(lambda setting: agrees(setting, strict))
     text = "Trials that end below half the initial loss at K = 10 / 20 / 30: all but RBP always, RBP from K = 30 on"
-    ours, why = "", "No setting has TBPTT, CG-RBP, Neumann-RBP and RBP at every K."
+    ours, why = None, "No setting has TBPTT, CG-RBP, Neumann-RBP and RBP at every K."
     if published is not None:
-        ours = "; ".join(f"{name}: {rates_words(published, success)}" for name, success in READINGS.items())
+        words = "; ".join(f"{name}: {rates_words(published, success)}" for name, success in READINGS.items())
+        outcomes = tuple(agrees(published, success) for success in READINGS.values())
+        ours = Finding(outcomes, words, published.seeds, published.length)
         first = statistics.median(trial.training[0] for trial in published.of("bptt") or published.trials)
         before = statistics.median(trial.result["initial_loss"] for trial in published.trials)
         why = f"“Initial” may be before any update ({before:.2f}) or the first pass ({first:.2f}): Adam overshoots."
-    return [
-        Part(
-            "H2",
-            text,
-            "100 / 100 / 100 %; RBP 1 / 4 / 99 %",
-            ours,
-            NOTHING
-            if published is None
-            else as_published(
-                *(agrees(published, success) for success in READINGS.values()), length=published.length, seeds=published.seeds
-            ),
-            NOTHING if fixed is None else where_assumptions_hold(agrees(fixed, strict), fixed.seeds),
-            why + (f" Corrected: {rates_words(fixed, strict)}." if fixed and rates(fixed, strict) else ""),
-        )
-    ]
+    corrected = Finding(agrees(fixed, strict), rates_words(fixed, strict), fixed.seeds) if fixed else None
+    return [judged("H2", text, "100 / 100 / 100 %; RBP 1 / 4 / 99 %", ours, corrected, why)]
 
 
 def rates(setting: Setting, success: Callable[[HopfieldTrial], bool]) -> dict[str, list[float]]:
@@ -111,7 +99,10 @@ def numbers(found: Sorted) -> dict[str, Any]:
     tried = [(setting, steps) for setting in found.all for steps in setting.counts]
     zeros = [value for setting, steps in tried if (value := ends(setting, "rbp-zeros", steps)) is not None]
     norm = found.all[0].trials[0].start if found.all else math.nan
+    published = found.modes.get("as-published")
     return {
+        "counts": published.counts if published else [],
+        "ratios": [(look(m).label, first_ratios(published, m)) for m in PAPER if published.of(m)] if published else [],
         "norm": short(norm),
         "left": [
             (
@@ -128,6 +119,12 @@ def numbers(found: Sorted) -> dict[str, Any]:
         if "as-published" in found.modes and rates(found.modes["as-published"], strict)
         else [],
     }
+
+
+def first_ratios(setting: Setting, method: str) -> list[str]:
+    """The final training loss over that of the first pass, at every K: the range over seeds."""
+    found = [[t.training[-1] / t.training[0] for t in setting.of(method, K)] for K in setting.counts]
+    return [f"{min(of):.2g}–{max(of):.2g}" if of else "–" for of in found]
 
 
 def exact(setting: Setting) -> list[HopfieldTrial]:

@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import GOOD, HopfieldTrial, K, Setting, Sorted
-from steadygrad.paper.report.section import NOTHING, Figure, Part
+from steadygrad.paper.report.section import Figure, Finding, Part, judged
 from steadygrad.paper.report.style import WIDTH, look
 from steadygrad.paper.report.text import percent
 from steadygrad.paper.report.trial import seeds_of
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 RETRIEVED = 0.01
 """An image is retrieved if at most this share of its pixels is wrong, on average over seeds."""
@@ -25,23 +25,17 @@ Image = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def parts(found: Sorted) -> list[Part]:
-    published = next((s for s in found.published if s.good()), None)
-    fixed = found.corrected if found.corrected and found.corrected.good() else None
-    given = [t.result["pixel_error_corrupted"] for s in (published, fixed) if s for t in s.good()]
-    why = f"Scored against the clean image; limit {percent(RETRIEVED)}"
-    return [
-        Part(
-            "H3",
-            "The digits are retrieved from images with half of their pixels cleared",
-            "pictures",
-            "" if published is None else f"{worst_words(published)} (corrupted: {percent(statistics.fmean(given))})",
-            NOTHING
-            if published is None
-            else as_published(retrieved(published), length=published.length, seeds=seeds_of(published.good())),
-            NOTHING if fixed is None else where_assumptions_hold(retrieved(fixed), fixed.seeds),
-            why + (f". Corrected: {worst_words(fixed)}." if fixed else "."),
-        )
-    ]
+    published, fixed = found.judged(retrieved)
+    text = "The digits are retrieved from images with half of their pixels cleared"
+    ours = corrected = None
+    if published is not None:
+        given = statistics.fmean(trial.result["pixel_error_corrupted"] for trial in published.good())
+        words = f"{worst_words(published)} (corrupted: {percent(given)})"
+        ours = Finding(retrieved(published), words, seeds_of(published.good()), published.length)
+    if fixed is not None:
+        corrected = Finding(retrieved(fixed), worst_words(fixed), fixed.seeds)
+    why = f"Scored against the clean image; limit {percent(RETRIEVED)}."
+    return [judged("H3", text, "pictures", ours, corrected, why)]
 
 
 def wrong(setting: Setting) -> dict[str, float]:
@@ -54,7 +48,7 @@ def wrong(setting: Setting) -> dict[str, float]:
 
 
 def retrieved(setting: Setting) -> Outcome:
-    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED)
+    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if setting.good() else None)
 
 
 def worst_words(setting: Setting) -> str:

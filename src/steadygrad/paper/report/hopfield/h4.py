@@ -9,11 +9,11 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import GOOD, K, Setting, Sorted
 from steadygrad.paper.report.panels import BANDS, DOTTED, grid, legend, lines
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.text import percent
 from steadygrad.paper.report.trial import middle, seeds_of
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 STEADY, WITHIN = 0.01, 10
 """Steady is where the state moves by less than this share of its norm a step; the paper says within ten steps."""
@@ -24,25 +24,15 @@ FLOOR = 1e-8
 
 
 def parts(found: Sorted) -> list[Part]:
-    published = next((s for s in found.published if steady(s) is not Outcome.MISSING), None)
-    fixed = found.corrected if found.corrected and steady(found.corrected) is not Outcome.MISSING else None
+    published, fixed = found.judged(steady)
     main = found.modes.get("as-published")
     shorter = main if published is not main and main and steady(main) is not Outcome.MISSING else None
     why = f"No tolerance is given; ours is {percent(STEADY)} of the norm a step, clean input"
     why += f"; after {shorter.setting['passes']} passes from step {last_step(shorter)}." if shorter else "."
-    return [
-        Part(
-            "H4",
-            f"The hidden state is steady within {WITHIN} steps",
-            f"within {WITHIN}",
-            "" if published is None else f"from step {last_step(published)} on",
-            NOTHING
-            if published is None
-            else as_published(steady(published), length=published.length, seeds=seeds_of(published.good())),
-            NOTHING if fixed is None else where_assumptions_hold(steady(fixed), fixed.seeds),
-            why + (f" Corrected: from step {last_step(fixed)} on." if fixed else ""),
-        )
-    ]
+    ours, corrected = (
+        s and Finding(steady(s), f"from step {last_step(s)} on", seeds_of(s.good()), s.length) for s in (published, fixed)
+    )
+    return [judged("H4", f"The hidden state is steady within {WITHIN} steps", f"within {WITHIN}", ours, corrected, why)]
 
 
 def steps(setting: Setting, key: str = "difference_clean", tolerance: float = STEADY) -> list[int | None]:

@@ -12,7 +12,7 @@ from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic, style
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, largest, ratio, read, seeds_of
-from steadygrad.paper.report.verdicts import Length
+from steadygrad.paper.report.verdicts import Length, Outcome
 
 WHOLE = ("bptt", "auto")
 """The methods that have no K."""
@@ -21,7 +21,7 @@ GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")
 K = 20
 """Steps of the truncated methods wherever the paper does not vary them."""
 PAPER_PASSES = 1000
-BEFORE = {"linearise": "last", "shuffle": False, "ridge": 0.0}
+BEFORE = {"linearise": "last", "shuffle": False, "ridge": 0.0, "leak": "released"}
 """Settings that the first records do not name, as they were."""
 LENGTHS = ("passes", "validate_every", *BEFORE)
 """What may differ between a mode and a longer run of it."""
@@ -136,6 +136,12 @@ class Sorted:
     @property
     def corrected(self) -> Setting | None:
         return self.modes.get("corrected")
+
+    def judged(self, rule: Callable[[Setting], Outcome]) -> tuple[Setting | None, Setting | None]:
+        """By which a claim is judged: as published the longest that has what the rule takes, and the corrected one if it has."""
+        tried = (self.published, [self.corrected] if self.corrected else [])
+        longest, fixed = (next((s for s in of if rule(s) is not Outcome.MISSING), None) for of in tried)
+        return longest, fixed
 
 
 def sort(records: Sequence[Record]) -> Sorted:

@@ -36,5 +36,5 @@ def section(records: Sequence[Record]) -> Section:
         settings=hypergradients.settings(found),
         command="steadygrad run hyperopt --preset standard --out results",
         template="hyperopt/section.html.jinja",
-        numbers={"m1": m1.numbers(found), "errors": hypergradients.numbers(found)},
+        numbers={"m1": m1.numbers(found), "m3": m3.numbers(found), "errors": hypergradients.numbers(found)},
     )

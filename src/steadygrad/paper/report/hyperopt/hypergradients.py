@@ -88,6 +88,11 @@ def middle(found: Sequence[Entry], name: str) -> float | None:
     return median(one.numbers.get(name) for one in found if name != "products" or one.numbers.get(name))
 
 
+def compared_at(mode: Mode, key: Key, last: str) -> float | None:
+    """The cosine to BPTT's hypergradient at this T, K and method, the last step taken this way."""
+    return middle([one for one in entries(mode) if one.key == key and one.last == last], "cosine")
+
+
 def table(found: Sorted) -> Table:
     """A row a T, K and method; the modes side by side."""
     kept = [usual(entries(mode)) for mode in found.all]

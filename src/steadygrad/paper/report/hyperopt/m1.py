@@ -14,11 +14,11 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.trials import Cell, HyperoptTrial, Mode, Sorted, curves, length, seeds
 from steadygrad.paper.report.panels import BANDS, Points, grid, legend, lines, logarithmic
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import look, ordered
 from steadygrad.paper.report.text import short, strokes
-from steadygrad.paper.report.trial import finite, median, ratio, seeds_of
-from steadygrad.paper.report.verdicts import Outcome, Verdict, as_published, where_assumptions_hold
+from steadygrad.paper.report.trial import MODES, finite, median, ratio, seeds_of
+from steadygrad.paper.report.verdicts import Outcome
 
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
@@ -43,16 +43,13 @@ def parts(found: Sorted) -> list[Part]:
 
 def part(found: Sorted, name: str, text: str, paper: str, judge: Judge, why: str) -> Part:
     """A part of a claim about meta training: both modes judged by one rule."""
-    published, fixed = (found.of(mode) for mode in ("as-published", "corrected"))
-    ours, verdict, other, more = "", NOTHING, NOTHING, ""
-    if published is not None:
-        outcome, cells, ours = judge(published)
-        verdict = as_published(outcome, length=length(cells), seeds=seeds(cells)) if cells else Verdict("no data")
-    if fixed is not None:
-        outcome, cells, words = judge(fixed)
-        other = where_assumptions_hold(outcome, seeds(cells)) if cells else NOTHING
-        more = f"Corrected: {words}." if cells else ""
-    return Part(name, text, paper, ours, verdict, other, " ".join(filter(None, (why, more))))
+    ours, corrected = (finding(found.of(mode), judge) for mode in MODES)
+    return judged(name, text, paper, ours, corrected, why)
+
+
+def finding(mode: Mode | None, judge: Judge) -> Finding | None:
+    outcome, cells, words = judge(mode) if mode is not None else (Outcome.MISSING, [], "")
+    return Finding(outcome, words, seeds(cells), length(cells)) if cells else None
 
 
 def smoother(mode: Mode) -> tuple[Outcome, list[Cell], str]:

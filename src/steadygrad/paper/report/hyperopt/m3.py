@@ -10,13 +10,14 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
+from steadygrad.paper.report.hyperopt.hypergradients import compared_at as compared
 from steadygrad.paper.report.hyperopt.trials import PAPER_K, UNROLLED, HyperoptTrial, Mode, Sorted, last_words, nearest, way_order
 from steadygrad.paper.report.panels import grid, legend, line, logarithmic, marked
 from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
-from steadygrad.paper.report.style import look, ordered
+from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
 from steadygrad.paper.report.text import percent, short
-from steadygrad.paper.report.trial import median, ratio
-from steadygrad.paper.report.verdicts import NOT_APPLICABLE, Outcome, Verdict, as_published
+from steadygrad.paper.report.trial import median, ratio, seeds_of
+from steadygrad.paper.report.verdicts import NOT_APPLICABLE, Length, Outcome, Verdict, as_published
 
 PAPER_T = 1000
 PAPER = {"time": {10: 3.02, 50: 2.87, 100: 2.68}, "memory": {10: 4.35, 50: 4.25, 100: 4.11}}
@@ -24,7 +25,7 @@ NOISE = 0.2
 """Two measurements of the same ratio, hours apart on a shared machine, differed by up to this share."""
 FLAT_RATIO, FLAT_MB = 1.25, 5.0
 """Memory is flat in T if the largest T takes at most this many times, or MB more than, the smallest."""
-COLUMNS = ("BPTT, s", "Neumann, s", "ratio", "paper", "BPTT, MB", "Neumann, MB", "ratio", "paper")
+COLUMNS = ("BPTT, s", "its, s", "ratio", "paper", "BPTT, MB", "its, MB", "ratio", "paper")
 PLACES = {("time", "full"): "a", ("memory", "full"): "b", ("time", "step"): "c", ("memory", "step"): "d"}
 SHORTLY = {"full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
 
@@ -72,14 +73,19 @@ class Way:
     def cost(self, method: str, K: int | None, T: int | None = None) -> Cost:
         return Cost.of(self.trials(method, K, T), "cpu_seconds", "memory_mb")
 
-    def exact(self, K: int) -> Cost:
-        """BPTT's cost, measured in turns with Neumann-RBP's."""
-        return Cost.of(self.trials("neumann-rbp", K), "bptt_cpu_seconds", "bptt_memory_mb")
+    def exact(self, method: str, K: int | None) -> Cost:
+        """BPTT's cost, measured in turns with the method's."""
+        return Cost.of(self.trials(method, K), "bptt_cpu_seconds", "bptt_memory_mb")
 
-    def ratio(self, K: int) -> Cost:
-        """BPTT's cost divided by Neumann-RBP's."""
-        exact, ours = self.exact(K), self.cost("neumann-rbp", K)
+    def ratio(self, method: str, K: int | None) -> Cost:
+        """BPTT's cost divided by the method's."""
+        exact, ours = self.exact(method, K), self.cost(method, K)
         return Cost(ratio(exact.time, ours.time), ratio(exact.memory, ours.memory))
+
+    def cosine(self, method: str, K: int | None) -> float | None:
+        """To BPTT's hypergradient: of the trial itself, or of those that compare hypergradients at the same T and K."""
+        own = median(trial.result.get("cosine") for trial in self.trials(method, K))
+        return own if own is not None else compared(self.mode, (self.T, K or 0, method), self.last)
 
 
 def ways(found: Sorted) -> list[Way]:
@@ -99,7 +105,7 @@ def parts(found: Sorted) -> list[Part]:
 
 
 def part(what: str, way: Way | None, last: str) -> Part:
-    ratios = {} if way is None else {K: getattr(way.ratio(K), what) for K in PAPER[what] if K in way.counts}
+    ratios = {} if way is None else {K: getattr(way.ratio("neumann-rbp", K), what) for K in PAPER[what] if K in way.counts}
     known = {K: value for K, value in ratios.items() if value is not None}
     full = way is not None and way.T == PAPER_T and set(known) == set(PAPER[what])
     reaches = all(value >= (1 - NOISE) * PAPER[what][K] for K, value in known.items())
@@ -112,7 +118,9 @@ def part(what: str, way: Way | None, last: str) -> Part:
         f"BPTT's {what} of a meta step over Neumann-RBP's, K = 10 / 50 / 100; last step on {SHORTLY[last]}",
         " / ".join(f"{value:.2f}" for value in PAPER[what].values()),
         " / ".join(rounded(value) for value in known.values()),
-        as_published(Outcome.of(reaches), length=None, seeds=0) if full else NOTHING,
+        as_published(Outcome.of(reaches), length=Length(way.T, PAPER_T, "training steps"), seeds=seeds_of(way.mode.costs))
+        if full and way is not None
+        else NOTHING,
         Verdict(NOT_APPLICABLE),
         why.strip(),
     )
@@ -131,26 +139,58 @@ def flatness(way: Way) -> str:
 
 
 def table(found: Sorted) -> Table:
-    """BPTT's cost divided by Neumann-RBP's, beside the paper's."""
+    """BPTT's cost divided by that of the methods that were measured in turns with it, beside the paper's."""
     rows: list[tuple[str, ...]] = []
     for way in ways(found):
-        for K in way.counts:
-            exact, ours, both = way.exact(K), way.cost("neumann-rbp", K), way.ratio(K)
-            cells: list[str] = []
-            for what in ("time", "memory"):
-                paper = f"{PAPER[what][K]:.2f}" if way.T == PAPER_T and K in PAPER[what] else "–"
-                cells += [short(getattr(exact, what)), short(getattr(ours, what)), rounded(getattr(both, what)), paper]
-            rows.append((way.mode.title, way.words, str(way.T), str(K), *cells))
+        rows += [row(way, "neumann-rbp", K) for K in way.counts]
+    for mode in found.all:
+        way = next((way for way in ways(found) if way.mode is mode), None)
+        rows += [row(way, method, None) for method in CHECKPOINTED if way is not None and way.trials(method, None)]
     return Table(
         "hyperopt-m3",
-        "M3: cost of one meta step, and BPTT's divided by Neumann-RBP's.",
-        ("mode", "last step on", "T", "K", *COLUMNS),
+        "M3: cost of one meta step, BPTT's divided by each method's, and how its hypergradient points.",
+        ("mode", "method", "last step on", "T", "K", *COLUMNS, "cosine"),
         tuple(rows),
         "Each cost is measured in a process of its own, on one core with denormals flushed: CPU seconds of a meta step, and the "
-        "peak memory above what libraries and data take. The two methods take turns, and the fastest of each counts. The paper's "
-        "ratios are of a GPU, with a Neumann-RBP whose released code keeps the graph of all T training steps; BPTT took "
-        "310.4 s and 4,061 MB there.",
+        "peak memory above what libraries and data take. BPTT takes turns with each method, and the fastest of each counts: "
+        "others used the machine. Cosine: to BPTT's hypergradient at the first meta step. The paper's ratios are of a GPU, with "
+        "a Neumann-RBP whose released code keeps the graph of all T training steps; BPTT took 310.4 s and 4,061 MB there.",
     )
+
+
+def row(way: Way, method: str, K: int | None) -> tuple[str, ...]:
+    exact, ours, both = way.exact(method, K), way.cost(method, K), way.ratio(method, K)
+    cells: list[str] = []
+    for what in ("time", "memory"):
+        paper = f"{PAPER[what][K]:.2f}" if way.T == PAPER_T and K in PAPER[what] else "–"
+        cells += [short(getattr(exact, what)), short(getattr(ours, what)), rounded(getattr(both, what)), paper]
+    on = "–" if method in UNROLLED else way.words
+    cosine = short(way.cosine(method, K))
+    return (way.mode.title, look(method).label, on, str(way.T), "–" if K is None else str(K), *cells, cosine)
+
+
+def numbers(found: Sorted) -> list[dict[str, Any]]:
+    """The exact hypergradient in little memory beside Neumann-RBP: time and memory relative to BPTT's, and the cosine."""
+    made: list[dict[str, Any]] = []
+    for mode in found.all:
+        of_mode = [way for way in ways(found) if way.mode is mode]
+        known = [method for method in CHECKPOINTED if of_mode and of_mode[0].trials(method, None)]
+        if known:
+            tried = [(way, "neumann-rbp", nearest(way.counts)) for way in of_mode]
+            made.append({"title": mode.title, "T": of_mode[0].T})
+            made[-1]["exact"] = [beside(of_mode[0], method, None) for method in known]
+            made[-1]["ours"] = [beside(*one) for one in tried]
+    return made
+
+
+def beside(way: Way, method: str, K: int | None) -> dict[str, Any]:
+    both, on = way.ratio(method, K), "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
+    return {
+        "name": look(method).label + on,
+        "time": 1 / both.time if both.time else None,
+        "memory": 1 / both.memory if both.memory else None,
+        "cosine": way.cosine(method, K),
+    }
 
 
 def rounded(value: float | None) -> str:

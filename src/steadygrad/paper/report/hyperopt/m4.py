@@ -14,11 +14,11 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hyperopt.m1 import TENTH
 from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, HyperoptTrial, Mode, Sorted, seeds
 from steadygrad.paper.report.panels import Array, grid, legend, logarithmic
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import curve, look
 from steadygrad.paper.report.text import number, short, span
-from steadygrad.paper.report.trial import median
-from steadygrad.paper.report.verdicts import Length, Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.trial import MODES, median
+from steadygrad.paper.report.verdicts import Length, Outcome
 
 METHODS = ("tbptt", "neumann-rbp")
 PAPER_META_STEPS = (20, 40)
@@ -113,26 +113,18 @@ def words(mode: Mode) -> str:
 
 
 def parts(found: Sorted) -> list[Part]:
-    published, fixed = (m if m is not None and paces(m) else None for m in map(found.of, ("as-published", "corrected")))
-    verdict, other = NOTHING, NOTHING
+    published, fixed = (m if m is not None and paces(m) else None for m in map(found.of, MODES))
+    ours = corrected = None
     if published is not None:
         last = max(step for cell in walked(published) for step in meta_steps(cell))
         length = Length(last, max(PAPER_META_STEPS), "meta steps")
-        verdict = as_published(contrast(published), length=length, seeds=seeds(walked(published)))
+        ours = Finding(contrast(published), words(published), seeds(walked(published)), length)
     if fixed is not None:
-        other = where_assumptions_hold(contrast(fixed), seeds(walked(fixed)))
-    return [
-        Part(
-            "M4",
-            "At meta steps 20 and 40 TBPTT's training keeps moving where Neumann-RBP's comes to rest",
-            "t-SNE pictures",
-            "" if published is None else words(published),
-            verdict,
-            other,
-            f"Pace: speed in the last tenth over the mean speed; limit: {number(MORE)} times."
-            + (" Corrected: both come to rest." if fixed and max(max(pair) for pair in paces(fixed)) < STILL else ""),
-        )
-    ]
+        rest = max(max(pair) for pair in paces(fixed)) < STILL
+        corrected = Finding(contrast(fixed), "both come to rest" if rest else words(fixed), seeds(walked(fixed)))
+    text = "At meta steps 20 and 40 TBPTT's training keeps moving where Neumann-RBP's comes to rest"
+    why = f"Pace: speed in the last tenth over the mean speed; limit: {number(MORE)} times."
+    return [judged("M4", text, "t-SNE pictures", ours, corrected, why)]
 
 
 def table(found: Sorted) -> Table:

@@ -12,9 +12,9 @@ from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, read, seeds_of
 from steadygrad.paper.report.verdicts import Length
 
-WHOLE = ("bptt", "forward", "auto")
+WHOLE = ("bptt", *style.CHECKPOINTED, "forward", "auto")
 """The methods that have no K."""
-UNROLLED = ("bptt", "tbptt", "forward")
+UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
 """The methods that go back through the training as it was, hence take no last step of their own choice."""
 WAYS = ("full", "average", "step", "fresh")
 """On what an implicit method takes the last step, the way of the released code first."""

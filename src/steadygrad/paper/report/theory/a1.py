@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.panels import BANDS, grid, legend, stacked
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Part, Table
 from steadygrad.paper.report.style import Look
 from steadygrad.paper.report.text import short
 from steadygrad.paper.report.theory.trials import Sorted
 from steadygrad.paper.report.trial import middle
-from steadygrad.paper.report.verdicts import Outcome, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 PENALTIES = {
     "column-l1": Look("column ℓ₁", "#0072B2", "-", "P"),
@@ -34,28 +34,14 @@ RIGHT = 1e-3
 
 def parts(found: Sorted) -> list[Part]:
     tried = [name for name in PAPER if found.of(name)]
-    rises = [
-        trial.result["min_singular_value"][-1] > trial.result["min_singular_value"][0]
-        for name in tried
-        for trial in found.of(name)
-    ]
-    outcome = Outcome.of(all(rises)) if len(tried) == len(PAPER) else Outcome.MISSING
-    missing = outcome is Outcome.MISSING
+    smallest = [trial.result["min_singular_value"] for name in tried for trial in found.of(name)]
+    rises = [values[-1] > values[0] for values in smallest]
     right = [name for name in tried if all(t.result["adjoint_error"][-1] < RIGHT for t in found.of(name))]
-    named = " and ".join(PENALTIES[name].label for name in right) or "none"
-    return [
-        Part(
-            "A1",
-            "Three penalties keep I − J invertible",
-            "no numbers",
-            f"σ_min rises in {sum(rises)} of {len(rises)} descents" if rises else "",
-            NOTHING if missing else as_published(outcome, length=None, seeds=found.seeds),
-            NOTHING if missing else where_assumptions_hold(outcome, found.seeds),
-            f"Afterwards 20 terms give the adjoint with {named}; λ_min alone makes I − J invertible, not the map steady."
-            if "lanczos" not in right
-            else f"Afterwards 20 terms give the adjoint with {named}.",
-        )
-    ]
+    why = f"Afterwards 20 terms give the adjoint with {' and '.join(PENALTIES[name].label for name in right) or 'none'}"
+    why += "." if "lanczos" in right else "; λ_min alone makes I − J invertible, not the map steady."
+    words = f"σ_min rises in {sum(rises)} of {len(rises)} descents"
+    outcome = Outcome.of(all(rises) if len(tried) == len(PAPER) else None)
+    return [found.proved("A1", "Three penalties keep I − J invertible", "no numbers", outcome, words, why)]
 
 
 def figure(found: Sorted) -> Figure | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -9,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.panels import BANDS, DASHED, grid, legend, line
-from steadygrad.paper.report.section import NOTHING, Figure, Part, Table
+from steadygrad.paper.report.section import Figure, Part, Table
 from steadygrad.paper.report.text import short
 from steadygrad.paper.report.theory.trials import Sorted
 from steadygrad.paper.report.trial import Trial, middle
-from steadygrad.paper.report.verdicts import Outcome, Verdict, as_published, where_assumptions_hold
+from steadygrad.paper.report.verdicts import Outcome
 
 EQUAL = 1e-11
 """Two gradients in float64 are equal that differ by less, relative to their norm: rounding is 1e-16 a step, and grows."""
@@ -23,32 +24,25 @@ ERRORS = {"neumann": "neumann-rbp", "uniform": "rbp-uniform", "cg": "cg-rbp"}
 
 
 def parts(found: Sorted) -> list[Part]:
-    claims: list[tuple[str, str, str, Callable[[Trial], float], str]] = [
-        ("P1", "Full Neumann-RBP is BPTT", "equal", lambda t: t.result["p1"], "600 terms and 600 steps."),
-        ("P2", "K terms are truncated BPTT", "equal", lambda t: max(t.result["p2"]), "Counted: K + 1 terms are K + 1 steps."),
-        ("P4", "RBP from zero is the series", "equal", lambda t: max(t.result["p4"]), "K + 1 steps; from U[0, 1] it is not."),
+    claims: list[tuple[str, str, Callable[[Trial], float], str]] = [
+        ("P1", "Full Neumann-RBP is BPTT", lambda t: t.result["p1"], "600 terms and 600 steps."),
+        ("P2", "K terms are truncated BPTT", lambda t: max(t.result["p2"]), "Counted: K + 1 terms are K + 1 steps."),
+        ("P4", "RBP from zero is the series", lambda t: max(t.result["p4"]), "K + 1 steps; from U[0, 1] it is not."),
     ]
-    made = [equal(found, *claim) for claim in claims]
-    excess = max((over(t) for t in found.series), default=0.0)
-    inside = Outcome.of(excess <= SLACK) if found.series else Outcome.MISSING
+    made: list[Part] = []
+    for name, text, measure, why in claims:
+        worst = max(map(measure, found.series), default=math.nan)
+        outcome, words = known(found, worst < EQUAL), f"differ by at most {worst:.0e} of their norm"
+        made.append(found.proved(name, text, "equal", outcome, words, why))
+    holds = [over(trial) <= SLACK for trial in found.series]
+    text, words = "The error of K terms is at most ‖(I − J)⁻¹‖ ‖J‖ᴷ⁺¹", f"within it in {sum(holds)} of {len(holds)} maps"
     why = "Always true, but empty where ‖J‖ ≥ 1: ρ(J) decides, not the norm."
-    bound = Part(
-        "P3", "The error of K terms is at most ‖(I − J)⁻¹‖ ‖J‖ᴷ⁺¹", "a bound", bound_words(found), *both(inside, found), why
-    )
-    return sorted([*made, bound], key=lambda part: part.id)
+    made.append(found.proved("P3", text, "a bound", known(found, all(holds)), words, why))
+    return sorted(made, key=lambda part: part.id)
 
 
-def equal(found: Sorted, name: str, text: str, paper: str, measure: Callable[[Trial], float], why: str) -> Part:
-    worst = max(map(measure, found.series), default=None)
-    outcome = Outcome.of(None if worst is None else worst < EQUAL)
-    ours = "" if worst is None else f"differ by at most {worst:.0e} of their norm"
-    return Part(name, text, paper, ours, *both(outcome, found), why)
-
-
-def both(outcome: Outcome, found: Sorted) -> tuple[Verdict, Verdict]:
-    if outcome is Outcome.MISSING:
-        return NOTHING, NOTHING
-    return as_published(outcome, length=None, seeds=found.seeds), where_assumptions_hold(outcome, found.seeds)
+def known(found: Sorted, holds: bool) -> Outcome:
+    return Outcome.of(holds if found.series else None)
 
 
 def over(trial: Trial) -> float:
@@ -56,11 +50,6 @@ def over(trial: Trial) -> float:
     pairs = zip(trial.result["p3"], trial.result["bound"], strict=True)
     floor = 1e-12 * trial.result["bound"][0]  # the error cannot be measured below rounding
     return max((error - bound) / bound for error, bound in pairs if bound > floor)
-
-
-def bound_words(found: Sorted) -> str:
-    holds = sum(over(trial) <= SLACK for trial in found.series)
-    return f"within it in {holds} of {len(found.series)} maps" if found.series else ""
 
 
 def equality(found: Sorted) -> list[tuple[str, str]]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steadygrad.paper.records import Record
+from steadygrad.paper.report.section import Finding, Part, judged
 from steadygrad.paper.report.trial import Trial, read, seeds_of
+from steadygrad.paper.report.verdicts import Outcome
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Sorted:
     @property
     def seeds(self) -> int:
         return seeds_of((*self.series, *self.penalties))
+
+    def proved(self, name: str, text: str, paper: str, outcome: Outcome, words: str, why: str) -> Part:
+        """A statement without modes: the same maps answer for both."""
+        if outcome is Outcome.MISSING:
+            return judged(name, text, paper, None, None, why)
+        return judged(name, text, paper, Finding(outcome, words, self.seeds), Finding(outcome, seeds=self.seeds), why)
 
 
 def sort(records: Sequence[Record]) -> Sorted:

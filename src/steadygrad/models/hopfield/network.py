@@ -15,17 +15,19 @@ class Hopfield(nn.Module):
     is computed once: F(h) = S φ(b h) + c with S = W_ff and c = W_fo φ(b x). W_oo plays no part and is left out. The free
     neurons are the hidden ones, then as many outputs as there are pixels. Liao et al. 2018, section 5.1.
 
-    W is drawn as A + Aᵀ with A ~ N(0, scale²).
+    W is drawn as A + Aᵀ with A ~ N(0, scale²). `factor` multiplies W: the paper's text, whose leak is h/2, has 2, its code 1.
     """
 
-    def __init__(self, pixels: int, hidden: int, slope: float = 0.5, scale: float = 1e-3, seed: int = 0) -> None:
+    def __init__(
+        self, pixels: int, hidden: int, slope: float = 0.5, scale: float = 1e-3, seed: int = 0, factor: float = 1.0
+    ) -> None:
         super().__init__()
         for name, count in {"pixels": pixels, "hidden": hidden}.items():
             if count < 1:
                 raise ValueError(f"{name} must be at least 1; got {count}.")
         if not slope > 0:
             raise ValueError(f"slope must be positive; got {slope}.")
-        self.pixels, self.hidden, self.slope = pixels, hidden, slope
+        self.pixels, self.hidden, self.slope, self.factor = pixels, hidden, slope, factor
         generator = torch.Generator().manual_seed(seed)
         A = scale * torch.randn(2 * pixels + hidden, 2 * pixels + hidden, generator=generator)
         W = (A + A.T).fill_diagonal_(0)
@@ -45,16 +47,17 @@ class Hopfield(nn.Module):
 
     def clamped(self, x: Tensor) -> Tensor:
         """c = W_fo φ(b x): what the observed neurons send, the same at every step."""
-        return torch.sigmoid(self.slope * x) @ self.inward.T
+        sent = torch.sigmoid(self.slope * x) @ self.inward.T
+        return sent if self.factor == 1 else self.factor * sent
 
     def forward(self, h: Tensor, c: Tensor) -> Tensor:
         """F: one update of the free neurons, all images in one matrix product. J v = S (b φ'(bh) ⊙ v)."""
-        return torch.addmm(c, torch.sigmoid(self.slope * h), self.coupling)
+        return torch.addmm(c, torch.sigmoid(self.slope * h), self.coupling, alpha=self.factor)
 
     def gain(self, h: Tensor) -> Tensor:
-        """b φ'(bh), the diagonal of D in J = S D."""
+        """b φ'(bh) times the factor of W, the diagonal of D in J = S D."""
         x = torch.sigmoid(self.slope * h)
-        return self.slope * x * (1 - x)
+        return self.factor * self.slope * x * (1 - x)
 
     def start(self, x: Tensor) -> Tensor:
         """h₀: free neurons at zero."""
