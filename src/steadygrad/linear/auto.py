@@ -108,7 +108,7 @@ class Auto(LinearSolver):
 
     def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
         series, state = [state.at], state._replace(at=None)  # for the memory of its last terms
-        return [state._replace(at=at) for at in Neumann().several(problem, series.pop(), steps)]
+        return [state._replace(at=at) for at in _SOLVERS["series"].several(problem, series.pop(), steps)]
 
     def leap(self, problem: System, state: Phase) -> int:
         return problem.leap if state.solver == "series" else 0
@@ -133,7 +133,13 @@ class Auto(LinearSolver):
         return instead_of_what_failed(super().solve(jacobian, b, z), jacobian, b)
 
 
-_SOLVERS: dict[str, Any] = {"series": Neumann(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
+class _Series(Neumann):
+    """With fewer products at hand, for the memory; to leap from, six are no better (77 for 74 products at 32×64, ρ = 0.95)."""
+
+    window = 4
+
+
+_SOLVERS: dict[str, Any] = {"series": _Series(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
 
 
 def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:

@@ -49,8 +49,8 @@ class System:
         return getattr(self.jacobian, "leap", 0)
 
     @property
-    def add_terms(self) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]]:
-        """So many times z ← z + v, v ← Jᵀv, at once, with vectors that were multiplied and their products."""
+    def add_terms(self) -> Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]]:
+        """So many times z ← z + v, v ← Jᵀv, at once; and at most so many vectors that were multiplied, with their products."""
         return self.jacobian.add_terms  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
 
     def vjp(self, v: Tensor) -> Tensor:

@@ -18,9 +18,6 @@ from steadygrad.update import REENTRANT, Update, agree
 
 _backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
 """What torch.autograd.grad calls after checks of its own, which take a third of a small product's time."""
-KEPT = 4
-"""Products that a leap of the series hands back, for the estimate of the error and to extrapolate from: each takes the memory of
-a state. With six the default call took as many products (77 for 74 at 32×64 and ρ = 0.95, equal elsewhere)."""
 
 
 class NoSecondDerivativeError(SteadyStateError):
@@ -118,12 +115,12 @@ class Jacobian:
         self.structurally_zero = all(grad is None for grad in grads)
         return self._flatten(grads, self.inputs)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """So many times z ← z + v, v ← Jᵀv; and the last few vectors that were multiplied, with their products, of any shape.
+    def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """So many times z ← z + v, v ← Jᵀv; and the last `keep` vectors that were multiplied, with their products, of any shape.
 
         The innermost loop of the Neumann series: for a state of one tensor it runs in the shape that F knows.
         """
-        pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=KEPT)
+        pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=keep)
         rows = len(self.layout.batch)
         if not self.layout.viewable or rows > 1:
             for _ in range(steps):
@@ -139,7 +136,7 @@ class Jacobian:
         self._spent[0] += steps
         try:
             for _ in range(steps):
-                if len(pairs) == KEPT:
+                if len(pairs) == keep:
                     pairs.popleft()
                 (image,) = _backward(outputs, (term,), True, False, inputs, allow_unreachable=True, accumulate_grad=False)
                 if image is None:
