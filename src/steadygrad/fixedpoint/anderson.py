@@ -65,13 +65,19 @@ class Anderson(FixedPointSolver):
     def anchors(self, state: Mixed) -> tuple[tuple[Tensor, Tensor], ...]:
         return state.anchors.kept
 
+    def traced(self, state: Mixed) -> Mixed:
+        return state._replace(steps=(), changes=())
+
+    def hold(self, state: Mixed) -> Mixed:
+        return self.traced(state)
+
 
 def least_squares(columns: tuple[Tensor, ...], f: Tensor) -> Tensor:
     """argmin_γ ‖f − Σ γᵢ columnsᵢ‖ for each row, (rows, columns), with directions that are noise left out."""
     stacked = torch.stack(columns, dim=1)
     scale = lengths(stacked)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    unit = stacked / scale
+    unit = stacked / scale if stacked.requires_grad else stacked.div_(scale)
     gram, along = products(unit, f)
     ridge = 10 * torch.finfo(f.dtype).eps * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
     gamma = torch.linalg.solve_ex(gram + ridge, along).result

@@ -64,6 +64,12 @@ class Broyden(FixedPointSolver):
     def anchors(self, state: Corrected) -> tuple[tuple[Tensor, Tensor], ...]:
         return state.anchors.kept
 
+    def traced(self, state: Corrected) -> Corrected:
+        return state._replace(left=(), right=())
+
+    def hold(self, state: Corrected) -> Corrected:
+        return self.traced(state)
+
 
 def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """(I + Σ uᵢ vᵢᵀ) x, row by row."""

@@ -54,6 +54,9 @@ class Picard(FixedPointSolver):
         moved = state.h - state.before
         return moved / (1 - self.damping) if self.damping else moved
 
+    def hold(self, state: Moved) -> Moved:
+        return Moved(state.h, None)
+
     def point(self, state: Moved) -> Tensor:
         """F was evaluated at the state before; the value lies one step ahead."""
         return state.h if state.before is None else state.before

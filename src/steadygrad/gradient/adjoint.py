@@ -13,6 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
+from steadygrad.iteration.error import inner_products
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
@@ -109,8 +110,7 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            moved = jacobian.moved()
-            change = dot(solved.z.double(), moved.double())
+            change = inner_products([solved.z, jacobian.moved()])[:, :1, 1]  # in float64
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)

@@ -24,4 +24,6 @@ def drive(
     With `divide` rows that have ended are left out, if `problem.part(rows, value)` gives the problem of the others. `wanted`
     are steps whose iterates are wanted too.
     """
-    return Run(solver, problem, start, goal, divide, wanted).run()
+    run = Run(solver, problem, start, goal, divide, wanted)
+    del start  # for its memory
+    return run.run()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -26,8 +25,8 @@ from steadygrad.state.shards import total
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
 
-BLOCK = 2**17
-"""Numbers copied to float64 at a time: this many, or as many as the state has if that is more."""
+BLOCK = 2**15
+"""Numbers copied to float64 at a time: a quarter of a megabyte, which caches hold."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 LEAST = 1e-3
@@ -81,10 +80,12 @@ def _worst(far: Numbers) -> Numbers:
 def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
     """The gain of the residual over all that the last steps of an accelerated solver span; of slow directions, the most."""
     with torch.no_grad():
-        pairs = [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
-        steps = [after[0] - before[0] for before, after in pairwise(pairs)]
-        changes = [before[1] - after[1] for before, after in pairwise(pairs)]
-        return extrapolated(steps, changes, pairs[-1][1], pairs[-1][0])()[0]
+        return extrapolated(_known(solver, trail))()[0]
+
+
+def _known(solver: Iteration, trail: list[Any]) -> list[tuple[Tensor, Tensor]]:
+    """The points at which the residual is known, with it."""
+    return [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
 
 
 def _long_gain(solver: Iteration, state: Any, residual: Tensor) -> Numbers:
@@ -113,44 +114,53 @@ def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None
     own = solver.gain(trail[-1])
     if own is not None:
         return own if callable(own) else partial(_itself, own)
-    pairs = [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
-    pairs = pairs if end is None else [*pairs, end]
-    steps = [after[0] - before[0] for before, after in pairwise(pairs)]
-    changes = [before[1] - after[1] for before, after in pairwise(pairs)]
-    return extrapolated(steps, changes, pairs[-1][1], pairs[-1][0])
+    pairs = _known(solver, trail)
+    return extrapolated(pairs if end is None else [*pairs, end])
 
 
-def extrapolated(steps: list[Tensor], changes: list[Tensor], residual: Tensor, z: Tensor) -> Gains:
-    """‖e‖ / ‖r‖ from some steps s_j and what they took off the residual, c_j = A s_j, a row a problem.
+def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
+    """‖e‖ / ‖r‖ at the last of some points, from the residuals there, a row a problem.
 
-    The part of r in the span of the changes is inverted exactly (reduced rank extrapolation); the rest is given the largest
-    gain met in that span.
+    Steps s_j from point to point took c_j = A s_j off the residual. The part of r in the span of the changes is inverted
+    exactly (reduced rank extrapolation); the rest is given the largest gain met in that span.
     """
-    m = len(steps)
+    m = len(pairs) - 1
     if m == 0:
-        return partial(_itself, numpy.ones(residual.shape[0]))
-    gram = _gram([*steps, *changes, residual, z]).cpu().numpy()
+        return partial(_itself, numpy.ones(len(pairs[0][1])))
+    points, residuals = zip(*pairs, strict=True)
+    nothing, here = numpy.zeros((m, m + 1)), numpy.eye(m + 1)
+    there = here[1:] - here[:-1]
+    # Differences are taken before their products: in products of points that hardly differ they would be lost.
+    rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
+    gram = _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy()
     take = numpy.eye(2 * m + 2)
     return partial(_gains, gram, take[:m], take[m : 2 * m])
 
 
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
-    """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv.
+    """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
+    if not seen:
+        return partial(_itself, numpy.ones(residual.shape[0]))
+    vectors, steps, changes = distinct(seen, residual.shape)
+    more = numpy.zeros((len(steps), 2))
+    gram = _gram([*vectors, residual, z]).cpu().numpy()
+    return partial(_gains, gram, numpy.hstack([steps, more]), numpy.hstack([changes, more]))
+
+
+def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:
+    """The different vectors among some with their products, of that shape, and v and v − Jᵀv in terms of these.
 
     Consecutive terms of a series share their vectors, of which each is multiplied once.
     """
-    if not seen:
-        return partial(_itself, numpy.ones(residual.shape[0]))
     places: dict[int, int] = {}
     vectors: list[Tensor] = []
     for vector in (v for pair in seen for v in pair):
         if id(vector) not in places:
             places[id(vector)] = len(vectors)
-            vectors.append(vector.reshape(residual.shape))
-    take = numpy.eye(len(vectors) + 2)
+            vectors.append(vector.reshape(shape))
+    take = numpy.eye(len(vectors))
     steps = take[[places[id(v)] for v, _ in seen]]
-    changes = steps - take[[places[id(image)] for _, image in seen]]
-    return partial(_gains, _gram([*vectors, residual, z]).cpu().numpy(), steps, changes)
+    return vectors, steps, steps - take[[places[id(image)] for _, image in seen]]
 
 
 def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Numbers]:
@@ -179,15 +189,29 @@ def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Nu
     return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
-def _gram(vectors: list[Tensor]) -> Tensor:
-    """The inner products of vectors (problems, size) with each other, in float64, without a float64 copy of all of them."""
+def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
+    """The inner products of vectors (problems, size) with each other, in float64, without a float64 copy of all of them.
+
+    With `combined` (count, vectors) those of so many combinations of them.
+    """
     problems, size = vectors[0].shape
-    width = max(1, max(BLOCK, problems * size) // (problems * len(vectors)))
-    gram = torch.zeros(problems, len(vectors), len(vectors), dtype=torch.float64, device=vectors[0].device)
-    for i in range(0, size, width):
-        block = torch.stack([v[:, i : i + width] for v in vectors], dim=1).double()
-        gram.baddbmm_(block, block.mT)
+    device, count = vectors[0].device, len(vectors)
+    combined = None if combined is None else combined.to(device)
+    rows = max(1, BLOCK // (size * count))
+    width = max(1, BLOCK // count)
+    shape = (problems, count if combined is None else combined.shape[0])
+    gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
+    for i in range(0, problems, rows):
+        for j in range(0, size, width):
+            block = torch.stack([v[i : i + rows, j : j + width] for v in vectors], dim=1).double()
+            block = block if combined is None else combined @ block
+            gram[i : i + rows].baddbmm_(block, block.mT)
+            del block  # before the next is made
     return total(gram)
+
+
+inner_products = _gram
+"""The same, for solvers."""
 
 
 def _itself(numbers: Numbers) -> tuple[Numbers, None]:

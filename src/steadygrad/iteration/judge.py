@@ -175,12 +175,15 @@ class Judge:
         return math.log(now) * (self._steps[-1] - self._steps[self._half_way()]) / math.log(then / now)
 
     def _half_way(self) -> int:
-        """The first look in the later half of the steps taken, or the last but one if that is earlier."""
-        now, steps = self._steps[-1], self._steps
-        found = max(len(steps) - 2, 0)
-        while found > 0 and 2 * steps[found - 1] >= now:
+        """The first look in the later half of the steps taken, or the last but one if that is earlier.
+
+        But none before residuals have begun to fall: a solver that changed its ways at a peak fell by that, not by its rate.
+        """
+        now, steps, worst = self._steps[-1], self._steps, self._worst
+        last = found = max(len(steps) - 2, 0)
+        while found > 0 and 2 * steps[found - 1] >= now and worst[found - 1] >= worst[found]:
             found -= 1
-        return found
+        return min(found + 1, last) if found > 0 and worst[found - 1] < worst[found] else found
 
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""

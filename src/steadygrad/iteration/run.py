@@ -79,7 +79,7 @@ class Run:
         self.solver, self.problem, self.goal, self.wanted = solver, problem, goal, wanted
         self.state = solver.init(problem, start)
         self.step = 0
-        self.trail: deque[Any] = deque([self.state], maxlen=goal.trail)
+        self.trail: deque[Any] = deque([solver.traced(self.state)], maxlen=goal.trail)
         self.iterates: dict[int, Tensor] = {}
         self.divide = divide and problems > 1
         self.judge = Judge(goal, problems, self.divide)
@@ -104,18 +104,24 @@ class Run:
                 due = self.goal.due(self.step, self._steps_left())
 
     def _advance(self, due: int) -> None:
-        solver, problem, state, trail = self.solver, self.problem, self.state, self.trail
+        solver, problem, trail = self.solver, self.problem, self.trail
         if self._leap and due > self.step:
-            states = solver.several(problem, state, due - self.step)
-            trail.extend(states)
-            state, self.step = states[-1], due
+            states = solver.several(problem, self._handed_over(), due - self.step)
+            trail.extend(solver.traced(state) for state in states)
+            self.state, self.step = states[-1], due
         while self.step < due:
-            state = solver.step(problem, state)
-            trail.append(state)
+            state = self.state = solver.step(problem, self.state)
+            trail.append(solver.traced(state))
             self.step += 1
             if self.step in self.wanted:
                 self.iterates[self.step] = self.kept.with_open(solver.value(state))
-        self.state = state
+
+    def _handed_over(self) -> Any:
+        """The present state, for a solver that takes several steps from it: nobody else holds on to what it then drops."""
+        state, self.state = self.state, None
+        if self.trail.maxlen == 1:
+            self.trail.clear()
+        return state
 
     def _whole_leaps(self, due: int) -> int:
         """The next look, put off to a whole number of leaps where a compiled problem takes several steps at once."""

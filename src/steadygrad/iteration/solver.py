@@ -68,6 +68,10 @@ class Iteration(ABC):
         """What is to be kept of a state so that its value can be told later; less than all where a state holds more."""
         return state
 
+    def traced(self, state: Any) -> Any:
+        """What is to be kept of a state so that its point and residual can be told later; less where a state holds more."""
+        return state
+
     def turn(self, problem: Any, state: Any, forecast: Forecast) -> Any:
         """The state to go on with after a look at which some problems stay open; solvers of several phases change here."""
         return state

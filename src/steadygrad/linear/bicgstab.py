@@ -61,3 +61,9 @@ class BiCGSTAB(LinearSolver):
 
     def residual(self, state: Shadowed) -> Tensor:
         return state.r
+
+    def traced(self, state: Shadowed) -> Shadowed:
+        return state._replace(shadow=state.r, p=state.r)
+
+    def hold(self, state: Shadowed) -> Shadowed:
+        return state._replace(r=state.z, shadow=state.z, p=state.z)  # only the iterate is asked for

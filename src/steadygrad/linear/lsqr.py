@@ -64,6 +64,9 @@ class LSQR(LinearSolver):
     def residual(self, state: Bidiagonal) -> Tensor:
         return state.phi
 
+    def hold(self, state: Bidiagonal) -> Bidiagonal:
+        return state._replace(u=state.z, v=state.z, w=state.z)  # only the iterate is asked for
+
     def gain(self, state: Bidiagonal) -> Numbers:
         """That of CG on the normal equations, with ‖(I−J) r‖ = φ·α·|c|."""
         return numbers(2 * state.phi.abs() * state.inverse.sqrt())

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadygrad.iteration.error import Gains, gains_by_products
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.update.jacobian import KEPT
-
-WINDOW = KEPT
-"""Products kept for the estimate of the error: more hardly help, and each takes the memory of a state."""
 
 
 class Sum(NamedTuple):
@@ -33,6 +29,10 @@ class Neumann(LinearSolver):
     state. `Neumann(rtol=1e-6)` adds terms until the residual is small enough.
     """
 
+    window: ClassVar[int] = 6
+    """Products kept for the estimate of the error: with fewer, five modes of one modulus would not be seen; each takes the
+    memory of a state."""
+
     @property
     def exact_residual(self) -> bool:
         return True
@@ -47,7 +47,7 @@ class Neumann(LinearSolver):
     def step(self, problem: System, state: Sum) -> Sum:
         z, v, seen = state
         image = problem.vjp(v)
-        return Sum(z + v, image, (*seen[1 - WINDOW :], (v, image)))
+        return Sum(z + v, image, (*seen[1 - self.window :], (v, image)))
 
     def value(self, state: Sum) -> Tensor:
         return state.z
@@ -63,5 +63,9 @@ class Neumann(LinearSolver):
         return gains_by_products(list(state.seen), state.v, state.z)
 
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
-        z, v, pairs = problem.add_terms(state.z, state.v, steps)
-        return [Sum(z, v, (*state.seen, *pairs)[-WINDOW:])]
+        # What is not needed any more is let go first: each vector takes the memory of a state.
+        seen = state.seen[steps - self.window :] if steps < self.window else ()
+        sum_and_term = [state.z, state.v]
+        del state
+        z, v, pairs = problem.add_terms(sum_and_term.pop(0), sum_and_term.pop(0), steps, self.window)
+        return [Sum(z, v, (*seen, *pairs)[-self.window :])]

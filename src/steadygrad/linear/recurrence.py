@@ -53,3 +53,9 @@ class Recurrence(IterativeSolver):
 
     def point(self, state: Any) -> Tensor:
         return self.method.point(state)
+
+    def traced(self, state: Any) -> Any:
+        return self.method.traced(state)
+
+    def hold(self, state: Any) -> Any:
+        return self.method.hold(state)

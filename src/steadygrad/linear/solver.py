@@ -50,9 +50,10 @@ class System:
         """In what numbers several terms of the series can be had at once, by `add_terms`; 0 where they cannot."""
         return getattr(self.jacobian, "leap", 0)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """So many times z ← z + v, v ← Jᵀv, at once, with vectors that were multiplied and their products."""
-        return self.jacobian.add_terms(z, v, steps)  # pyright: ignore[reportAttributeAccessIssue]
+    @property
+    def add_terms(self) -> Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]]:
+        """So many times z ← z + v, v ← Jᵀv, at once; and at most so many vectors that were multiplied, with their products."""
+        return self.jacobian.add_terms  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
 
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
@@ -148,12 +149,7 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
             scale = torch.tensor(usable, dtype=torch.float64).to(b).unsqueeze(1)
             solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
             return replace(solved, z=solved.z * scale)
-        if z is None:
-            start = torch.zeros_like(b)
-        else:
-            asked = torch.tensor(size, device=b.device).unsqueeze(1) != 0
-            start = z if all(size) else torch.where(asked, z, torch.zeros_like(z))
-        return _certified(self, System(jacobian, b), start, numpy.array(size))
+        return _certified(self, System(jacobian, b), z, numpy.array(size))
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,10 +194,18 @@ def precision_of(jacobian: Linear, b: Tensor) -> torch.dtype:
     return getattr(jacobian, "precision", None) or b.dtype
 
 
-def _certified(solver: IterativeSolver, system: System, start: Tensor, size: Numbers) -> LinearSolution:
+def _start(b: Tensor, z: Tensor | None, size: Numbers) -> Tensor:
+    """Where to begin: at z, and at zero where there is none, or where b is zero, of which these are the norms."""
+    if z is None:
+        return torch.zeros_like(b)
+    asked = torch.from_numpy(size != 0).to(b.device).unsqueeze(1)
+    return z if size.all() else torch.where(asked, z, torch.zeros_like(z))
+
+
+def _certified(solver: IterativeSolver, system: System, start: Tensor | None, size: Numbers) -> LinearSolution:
     """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once.
 
-    `size` are the norms of b.
+    `size` are the norms of b; a `start` of None is zero.
     """
     b, precision = system.b, precision_of(system.jacobian, system.b)
     eps = torch.finfo(precision).eps
@@ -217,7 +221,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor, size: Num
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,
     )
-    ended = drive(solver, system, start, goal, divide=rtol is not None)
+    ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
     residual, r = _true_residual(solver, system, ended, eps)
     if rtol is not None and not solver.biased:
         allowed = rtol * size + atol
@@ -250,7 +254,8 @@ def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: f
     z = ended.value
     if solver.counts and solver.exact_residual and (ended.norms > BEYOND * eps * numpy.array(norms(z))).all():
         return ended.norms, None
-    r = system.b - z + system.vjp(z)
+    image = system.vjp(z)  # first, while there is more room
+    r = (system.b - z).add_(image)
     return numpy.array(norms(r)), r
 
 

@@ -109,11 +109,12 @@ class CompiledJacobian:
         """J of some of the problems, eagerly."""
         return self.eager.part(rows)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int = 1) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and what was added in all,
         with its product.
 
-        The terms are added one by one in their order, as the eager loop does; equal to it to rounding.
+        The terms are added one by one in their order, as the eager loop does; equal to it to rounding. At most `keep` pairs are
+        asked for; this one is all that a graph hands out.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")

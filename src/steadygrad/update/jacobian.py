@@ -18,8 +18,6 @@ from steadygrad.update import REENTRANT, Update, agree
 
 _backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
 """What torch.autograd.grad calls after checks of its own, which take a third of a small product's time."""
-KEPT = 6
-"""Products that a leap of the series hands back, for the estimate of the error: each takes the memory of a state."""
 
 
 class NoSecondDerivativeError(SteadyStateError):
@@ -49,11 +47,11 @@ class Jacobian:
 
     def __init__(self, update: Update, h: Tensor, twice: bool = True) -> None:
         self.update = update
-        self.h = h.detach()
         self.layout: Layout = update.layout
         self._twice = twice
         self._spent = [0]  # shared with the parts of it
         self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
+        self.h = self.inputs[0].detach().view(h.shape) if self.layout.viewable else h.detach()
         for leaf in self.inputs:
             leaf.register_post_accumulate_grad_hook(drop_grad)
         self.saved = Saved()
@@ -117,12 +115,12 @@ class Jacobian:
         self.structurally_zero = all(grad is None for grad in grads)
         return self._flatten(grads, self.inputs)
 
-    def add_terms(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """So many times z ← z + v, v ← Jᵀv; and the last few vectors that were multiplied, with their products, of any shape.
+    def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """So many times z ← z + v, v ← Jᵀv; and the last `keep` vectors that were multiplied, with their products, of any shape.
 
         The innermost loop of the Neumann series: for a state of one tensor it runs in the shape that F knows.
         """
-        pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=KEPT)
+        pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=keep)
         rows = len(self.layout.batch)
         if not self.layout.viewable or rows > 1:
             for _ in range(steps):
@@ -132,17 +130,23 @@ class Jacobian:
             return z, v, list(pairs)
         shape, outputs, inputs = self.layout.shapes[0], tuple(self.outputs), tuple(self.inputs)
         term, total = v.view(shape), z.view(shape)
+        flat = z.shape
+        ours = False  # the sum is changed in place once it is a tensor that nobody else has
+        del z, v  # for their memory
         self._spent[0] += steps
         try:
             for _ in range(steps):
+                if len(pairs) == keep:
+                    pairs.popleft()
                 (image,) = _backward(outputs, (term,), True, False, inputs, allow_unreachable=True, accumulate_grad=False)
                 if image is None:
                     self.structurally_zero, image = True, torch.zeros_like(term)
                 pairs.append((term, image))
-                total, term = total + term, image
+                total = total.add_(term) if ours else total + term
+                term, ours = image, True
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
-        return total.reshape(z.shape), term.reshape(v.shape), list(pairs)
+        return total.reshape(flat), term.reshape(flat), list(pairs)
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""

@@ -1,0 +1,53 @@
+"""Error estimates lie near the error, and what fails or is biased says so."""
+
+import pytest
+import torch
+
+import steadygrad as sg
+from problems import DenseMap, adjoint_of, matrix, relative
+from steadygrad.linear import Recurrence
+
+
+@pytest.mark.parametrize("damping", [0.5, 0.9, 0.95])
+def test_error_estimate_of_damped_rbp(damping):
+    J = matrix("random", 0.5)
+    b = torch.randn(1, 20, dtype=torch.float64)
+    solved = Recurrence(sg.Picard(5000, 1e-5, damping=damping)).solve(DenseMap(J), b)
+    error = relative(solved.z, adjoint_of(J, b))
+    assert error / 10 < solved.error[0] < 10 * error
+
+
+def test_error_estimate_of_a_cyclic_shift():
+    """Five modes of the same modulus."""
+    J = 0.99 * torch.roll(torch.eye(5, dtype=torch.float64), 1, 0)
+    b = torch.eye(5, dtype=torch.float64)[:1]
+    for solver in (sg.Neumann(steps=100), sg.Neumann(rtol=1e-3, max_steps=2000)):
+        solved = solver.solve(DenseMap(J), b)
+        error = relative(solved.z, adjoint_of(J, b))
+        assert error / 10 < solved.error[0] < 10 * error
+
+
+def test_error_estimate_of_the_best_iterate_of_a_failed_solve():
+    J = matrix("random", 0.9, size=10, seed=1)
+    b = torch.eye(10, dtype=torch.float64)[:1]
+    for steps in (10, 11, 15, 16):
+        solved = sg.Neumann(max_steps=steps).solve(DenseMap(J), b)
+        error = relative(solved.z, adjoint_of(J, b))
+        assert error / 10 < solved.error[0] < 10 * error
+
+
+def test_cg_count_beyond_exact_convergence():
+    W = torch.randn(5, requires_grad=True)
+    for solver in (sg.NormalCG(steps=5), sg.LSQR(steps=5), sg.BiCGSTAB(steps=5), sg.GMRES(steps=5)):
+        value = sg.steady_state(lambda h: 0.5 * h + W, torch.zeros(5), gradient=sg.Implicit(solver)).value
+        (grad,) = torch.autograd.grad(value.sum(), W)
+        assert torch.allclose(grad, torch.full((5,), 2.0))
+
+
+def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
+    D = torch.tensor([0.5, 0.1, 0.9999999], dtype=torch.float64)
+    b = torch.ones(1, 3, dtype=torch.float64)
+    solved = sg.NormalCG(ridge=1e-3).solve(DenseMap(torch.diag(D)), b)
+    assert solved.z.isfinite().all()
+    assert solved.status[0] is not sg.Status.NONFINITE
+    assert solved.residual[0] > 0.1  # the bias shows

@@ -1,0 +1,41 @@
+"""What looks like a failure and is none: transients, rounding floors, degenerate Krylov spaces."""
+
+import pytest
+import torch
+
+import steadygrad as sg
+
+
+def test_leaving_an_unstable_point_is_no_divergence():
+    W = torch.tensor(3.0, requires_grad=True)
+    solution = sg.steady_state(lambda h: torch.tanh(W * h + 1e-6), torch.zeros(1))
+    assert solution.converged
+    assert solution.value.item() == pytest.approx(0.9949, abs=1e-3)
+
+
+def test_rbp_at_its_rounding_floor_raises_no_alarm():
+    c = torch.zeros(1, requires_grad=True)
+    solution = sg.steady_state(lambda h: 0.9 * h + c, torch.zeros(1), gradient=sg.Implicit(sg.Picard(500, 1e-6)))
+    solution.value.sum().backward()
+    assert solution.adjoint.converged
+
+
+@pytest.mark.parametrize("c", [0.5, 0.9, -2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_auto_on_a_degenerate_krylov_space(c, dtype):
+    x = torch.arange(1.0, 13.0, dtype=dtype).requires_grad_()
+    solution = sg.steady_state(lambda h: c * h + x, torch.zeros(12, dtype=dtype), forward=sg.Anderson(300))
+    (solution.value * x.detach()).sum().backward()
+    assert solution.adjoint.converged
+    assert torch.allclose(x.grad, x.detach() / (1 - c), rtol=1e-4)
+
+
+def test_auto_on_a_matrix_of_rank_one():
+    u = torch.rand(12, dtype=torch.float64)
+    u = u / u.sum()
+    x = torch.ones(12, dtype=torch.float64, requires_grad=True)
+    solution = sg.steady_state(
+        lambda h: 0.8 * (h @ u) * torch.ones(12).double() + x, torch.zeros(12).double(), forward=sg.Picard(500, 1e-12)
+    )
+    solution.value.sum().backward()
+    assert torch.allclose(x.grad, 1 + 12 * 0.8 * u / 0.2)
