@@ -94,6 +94,9 @@ def steady_state(
     for small states and many solves, since the first of them waits for the compiler. Where F cannot be traced it says so and
     runs as it is.
 
+    Inside `torch.func` (grad, vmap, jvp, …), in forward mode and under `torch.export` it does what these ask for: each entry of a
+    vmap is a problem of its own, and every transform that differentiates counts as an order, without `derivatives`.
+
     `group`, a torch.distributed process group, says that the numbers of each problem are divided over its ranks: h0 is this
     rank's part, and F exchanges what it needs of the others by collectives that have a derivative
     (`torch.distributed._functional_collectives.all_to_all_single_autograd`). Norms and inner products are then those of all
@@ -128,6 +131,8 @@ def steady_state(
             f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
         )
     if torch.compiler.is_exporting():
+        if iterates or warm is not None or group is not None:
+            raise SteadyStateError("torch.export records the steps from h0 on: iterates=, warm= and group= have no place there.")
         return _exported(update, h0, args, forward, batch_dims)
     levels = Levels.now()
     if group is not None:

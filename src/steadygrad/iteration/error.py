@@ -67,7 +67,8 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
         gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
         both = numpy.sqrt(gain * numpy.where(rate[:, None] < 1, by_rate, gain))
     gain = numpy.fmax(gain, numpy.where(changed > SEEN * rounding, both, by_rate))
-    noise = (residual <= FLOOR * rounding) & (changed > STAYS * residual) | (residual == 0)
+    # A Newton step that is left may stay the same below the rounding of an iterate that does not move: that is no drift.
+    noise = (residual <= FLOOR * rounding) & ((changed > STAYS * residual) | (moved == 0)) | (residual == 0)
     return _worst(relative * numpy.where(noise, numpy.fmax(longer, 1.0), gain))
 
 

@@ -122,7 +122,7 @@ class Jacobian:
         """
         pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=keep)
         rows = len(self.layout.batch)
-        if not self.layout.viewable or rows > 1:
+        if not self.layout.viewable or rows > 1 or not self._through:
             for _ in range(steps):
                 image = self.vjp(v)
                 pairs.append((v, image))
