@@ -1,6 +1,10 @@
 """A hunt over random problems: nothing with an error above one per cent is called converged, nothing converged warns."""
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -91,3 +95,19 @@ def test_hunt(gradient, case):
     for group in groups:
         if converged[group[0]]:
             assert relative(z[group].double(), truth[group]) < 1e-2
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_families_of_the_hunt():
+    """A few problems of tools/hunt, which has many more: physics, games, nets, maps that creep, cycle or drift."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "hunt"), "--problems", "40", "--seed", "20100"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "'trusted'" in found.stdout

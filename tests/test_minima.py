@@ -90,3 +90,13 @@ def test_rosenbrock(batched):
     start = torch.zeros((2, 2) if batched else (2,), dtype=F64)
     solution = sg.minimum(energy, start, batch_dims=int(batched), on_failure="raise")
     assert relative(solution.value, torch.ones_like(start)) < 1e-5
+
+
+def test_an_energy_without_a_bound_is_not_said_to_be_nan_at_its_start():
+    """A concave energy runs away in the first step of L-BFGS: that is how the search ended, and h0 is not to blame."""
+    A = torch.randn(5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    H = -(A @ A.T)
+    with pytest.warns(sg.SteadyStateWarning, match="ended") as caught:
+        solution = sg.minimum(lambda h: 0.5 * h @ H @ h - h.sum(), torch.zeros(5, dtype=torch.float64))
+    assert solution.status is not sg.Status.CONVERGED
+    assert not any("first call" in str(w.message) for w in caught)

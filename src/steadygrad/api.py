@@ -267,7 +267,8 @@ def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool
 
 def _report(solution: Solution, problem: Problem) -> None:
     statuses = solution.problems.statuses
-    if solution.steps <= 1 and problem.on_failure != "ignore" and all(status is Status.NONFINITE for status in statuses):
+    at_once = solution.steps <= 1 and all(status is Status.NONFINITE for status in statuses)
+    if at_once and problem.on_failure != "ignore" and not _finite_at_the_start(problem):
         raise SteadyStateError(
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
             f"h0 is {'finite' if problem.start.isfinite().all() else 'not finite'}."
@@ -280,6 +281,12 @@ def _report(solution: Solution, problem: Problem) -> None:
             f"{magnitude(solution.error_estimate)}. {solution.advice}{_exact_instead(solution, problem)}",
             problem.on_failure,
         )
+
+
+def _finite_at_the_start(problem: Problem) -> bool:
+    """Whether F(h0) is finite: a single step of a minimiser calls F often, and may run away from a finite start."""
+    with torch.no_grad():
+        return bool(problem.update(problem.start.detach()).isfinite().all())
 
 
 def _exact_instead(solution: Solution, problem: Problem) -> str:

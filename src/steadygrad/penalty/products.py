@@ -128,7 +128,7 @@ def refuse_nonfinite(values: Tensor) -> None:
 
 
 CANCELLED = 100.0
-"""A product with J of so many roundings of its vectors is what is left of larger terms: J is zero, as at a superattracting state."""
+"""A product with J of so many roundings of its vectors is what larger terms left: J is zero, as at a superattracting state."""
 
 
 def _check_adjoint(left: Tensor, right: Tensor, size: float) -> None:
