@@ -112,7 +112,7 @@ def draw(found: Found, path: str) -> None:
         xlabel="distance of the gradient from that of BPTT, relative",
     )
     axis.axvline(1, color="#555555", linestyle=":")
-    axis.legend(fontsize=8)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8)
     figure.savefig(path, dpi=110)
 
 
