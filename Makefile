@@ -15,9 +15,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,experiments]'
 	touch $@
 
-# What the tests of the playground need besides: gradio, and playwright to drive the browser.
+# What tests need besides: gradio for the playground, playwright to drive the browser, Ray for runs on a cluster.
 $(VENV)/.tests: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[playground]' playwright
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[playground,ray]' playwright
 	touch $@
 
 demo: $(VENV)/.ready  ## Run every experiment in small and make the report
@@ -25,10 +25,10 @@ demo: $(VENV)/.ready  ## Run every experiment in small and make the report
 	$(BIN)/steadygrad report --runs runs --out report.html
 
 test: $(VENV)/.tests  ## Run the tests that take seconds
-	$(BIN)/python -m pytest -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 test-all: $(VENV)/.tests  ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m ''
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m ''
 
 check: $(VENV)/.ready docs  ## Lint, types, import directions, documentation, report and docs against the records
 	$(BIN)/ruff check .
@@ -36,6 +36,7 @@ check: $(VENV)/.ready docs  ## Lint, types, import directions, documentation, re
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q tests/test_imports.py
 	$(BIN)/python tools/publish.py --check
+	$(BIN)/python tools/speed_numbers.py benchmarks/results.json docs/speed.md --readme README.md --check
 
 docs: $(VENV)/.docs  ## Build the documentation into site/; any broken link or name stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -64,7 +65,7 @@ $(BENCH_VENV)/.ready: pyproject.toml constraints.txt benchmarks/requirements.txt
 
 bench: $(BENCH_VENV)/.ready  ## Measure seconds, memory and honesty beside the peers (15 minutes; ARGS="--quick", ARGS="--only NAME")
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
-	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md
+	$(BENCH_VENV)/bin/python tools/speed_numbers.py benchmarks/results.json docs/speed.md --readme README.md
 
 publish: $(VENV)/.ready  ## Make results/report.html and the numbers in the docs from the committed records
 	$(BIN)/python tools/publish.py

@@ -13,9 +13,11 @@ BENCHMARKS = {
     "compiled": "compile=True beside eager loops and jitted JAX",
     "training": "trainings to the same loss against BPTT, and a convolutional layer against torchdeq",
     "memory": "peak memory over the steps, and how many states each solver holds",
+    "gradient_error": "error of the gradient against memory and seconds, every method, at rest and not",
     "growth": "cost against the size of the state, the batch, T and K",
     "denormals": "a vanishing adjoint in float32, with the library's guard and without",
     "honesty": "what the library and its peers say when they are wrong",
+    "wrong_gradient": "a wrong gradient over the steps of its adjoint solver, and what is said of it",
     "peer_seconds": "the same gradient to the same tolerance by every peer",
     "warm_start": "what a warm start saves in full-batch training",
     "message_passing": "a step of the paper's graph network beside its matrix products alone",
@@ -25,5 +27,5 @@ BENCHMARKS = {
 LONG = {"citation_gradients": "citation graphs: how good truncated gradients are, and what a warm start saves (five minutes)"}
 """Run by --only alone."""
 
-TWO_THREADS = {"training", "message_passing"}
+TWO_THREADS = {"message_passing"}
 """All others have one thread: small states gain nothing from more, and one is what repeats best."""

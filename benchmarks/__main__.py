@@ -102,13 +102,14 @@ def record_of(benchmark: str, row: Row, effort: str, threads: int) -> store.Reco
         "versions": machine.versions(),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), machine.processor_seconds()
     try:
         record["figures"] = row.run()
     except Exception as error:
         record["error"] = f"{type(error).__name__}: {error}"
         print(f": failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
     record["seconds"] = round(time.perf_counter() - started, 1)
+    record["processor_seconds"] = round(machine.processor_seconds() - worked, 1)
     print(f": {record['seconds']} s", flush=True)
     return record
 

@@ -57,7 +57,7 @@ class Problem:
 
 
 def rows(effort: Effort) -> Rows:
-    batch, size, terms = effort.pick((64, 256, 3000), (2, 8, 450))
+    batch, size, terms = effort.pick((64, 128, 3000), (2, 8, 450))
     what = f"F = tanh(h Wᵀ + x), W {RATE} × a permutation, state {batch}×{size}, K = {terms}, float32, one thread"
     yield Row("vanishing adjoint", what, partial(measure, effort, Problem.make(batch, size, terms)))
 

@@ -15,6 +15,9 @@ from torch import Tensor
 
 import steadygrad as sg
 
+RADII = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""ρ(J) of the random contractions."""
+
 
 @dataclass(frozen=True)
 class Adjoint:
@@ -76,10 +79,7 @@ def matrices(size: int) -> dict[str, Tensor]:
     even = torch.linspace(-0.9, 0.95, size, dtype=torch.float64)
     near_one = torch.cat([torch.linspace(-0.8, 0.8, size - 1, dtype=torch.float64), torch.tensor([1 - 1e-3]).double()])
     return {
-        "random, ρ = 0.5": of_radius(0.5),
-        "random, ρ = 0.8": of_radius(0.8),
-        "random, ρ = 0.95": of_radius(0.95),
-        "random, ρ = 0.99": of_radius(0.99),
+        **{f"random, ρ = {radius}": of_radius(radius) for radius in RADII},
         "rotation-like, ρ = 0.9": 0.9 * Q,
         "rotation-like, ρ = 0.99": 0.99 * Q,
         "non-normal": 0.5 * torch.eye(size, dtype=torch.float64) + gaussian().triu(1) * (2 / math.sqrt(size)),

@@ -35,7 +35,7 @@ class Effort:
         return tiny if self.tiny else full
 
 
-EFFORTS = {effort.name: effort for effort in (Effort("full", 7.0, 5, 60), Effort("quick", 0.7, 2, 10), Effort("tiny", 0.0, 1, 1))}
+EFFORTS = {effort.name: effort for effort in (Effort("full", 4.0, 5, 60), Effort("quick", 0.5, 2, 10), Effort("tiny", 0.0, 1, 1))}
 """full: for the record; quick: to see figures; tiny: for the tests."""
 
 

@@ -10,17 +10,21 @@ from typing import Any
 import torch
 
 import steadygrad as sg
-from benchmarks.families import Adjoint, affine, dear, matrices
+from benchmarks.families import RADII, Adjoint, affine, dear, matrices
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
 
 RTOL = 1e-5
-DEAR_MS = 5.0
+DEAR_MS = 2.0
 """A product with a dear F takes at least as long."""
 GOOD_ENOUGH = 1e-2
 """A solver succeeds if it says CONVERGED and its z is within this of the exact one: a residual of 1e-5 can mean an error a
 thousand times as large where I − J is nearly singular."""
 FAR_BEHIND = 3.0
 """Who takes that many times the fastest is timed once only: it cannot be the best."""
+OVER_RADIUS = {f"random, ρ = {radius}": radius for radius in RADII}
+"""Families that differ in ρ alone: seconds over ρ are drawn of them, so that no solver may be missing."""
+SAME_CALLS = 20
+"""Calls of auto with the same input whose results are compared bit by bit, in pairs."""
 DENSE = 2048
 """Numbers in a state up to which Dense takes part."""
 GOALS = {"cheap": 1.3, "dear": 1.7, "told": 1.3}
@@ -39,7 +43,7 @@ def rows(effort: Effort) -> Rows:
     for cost in ("cheap", "dear"):
         for name, make in makers.items():
             what = f"one adjoint solve to 1e-5, float32, {name}" + (f", state {batch}×{size}" if "trained" not in name else "")
-            yield Row(f"{cost}: {name}", f"{what}; F is {cost}", partial(measure, effort, make, cost))
+            yield Row(f"{cost}: {name}", f"{what}; F is {cost}", partial(measure, effort, make, cost, name in OVER_RADIUS))
 
 
 def trained(name: str, small: bool) -> Adjoint:
@@ -48,17 +52,25 @@ def trained(name: str, small: bool) -> Adjoint:
     return networks.trained_cora(small) if name == "cora" else networks.trained_hopfield(small)
 
 
-def measure(effort: Effort, make: Callable[[], Adjoint], cost: str) -> Figures:
-    """Who succeeds is found with the cheap F, which has the same numbers; only those are raced."""
+def measure(effort: Effort, make: Callable[[], Adjoint], cost: str, all_run: bool) -> Figures:
+    """Who succeeds is found with the cheap F, which has the same numbers; only those are raced.
+
+    `all_run`: those that need far more products than others are run too, once.
+    """
     problem = make()
     solvers, notes = contestants(problem, cost)
     outcomes = {name: outcome(problem, solver) for name, solver in solvers.items()}
+    repeats = all(
+        torch.equal(problem.solve(solvers["Auto"])[0], problem.solve(solvers["Auto"])[0]) for _ in range(SAME_CALLS // 2)
+    )
     right = [name for name in outcomes if not name.startswith("Auto") and outcomes[name]["succeeds"]]
     racing = [name for name in outcomes if name.startswith("Auto") or name in right]
     side = 0
     if cost == "dear":
         side = effort.pick(side_of(DEAR_MS), 8)
-        problem, effort, racing = dear(problem, side), fewer(effort), worth_running(racing, right, outcomes)
+        problem, effort = dear(problem, side), fewer(effort)
+        if not all_run:
+            racing = worth_running(racing, right, outcomes)
     times = race({name: partial(problem.solve, solvers[name]) for name in racing}, effort, drop_slower_than=FAR_BEHIND)
     best = min((name for name in right if name in times), key=lambda name: times[name]["ms"], default=None)
     return {
@@ -67,6 +79,7 @@ def measure(effort: Effort, make: Callable[[], Adjoint], cost: str) -> Figures:
         "auto_over_best": {n: short(times[n]["ratio"] / times[best]["ratio"]) for n in times if n.startswith("Auto") and best},
         "times": times,
         "outcomes": outcomes,
+        "same_bits": repeats,
         "product_ms": short(product_ms(problem)),
         "matrix_side": side,
         "notes": notes,

@@ -1,4 +1,4 @@
-"""What the library and its peers say when they are wrong: solvers stopped early, second derivatives, estimates of ρ(J).
+"""What the library and its peers say when they are wrong: stopped solvers, second derivatives, transforms, estimates of ρ(J).
 
 Float64, F = tanh(h Wᵀ + x). Whatever is written, warned, raised or put into the result counts as said.
 """
@@ -35,6 +35,8 @@ WAYS = {
     "adjoint stopped early": f"backward solver stopped after {SMALL.steps} steps, forward to 1e-10, ρ(W) = {RADIUS}",
     "forward stopped early": f"forward solver stopped after {SMALL.steps} steps, backward to 1e-10, ρ(W) = {RADIUS}",
     "second derivative": "d²L/dt² along a random direction of W, ρ(W) = 0.8, against differences of exact gradients",
+    "forward derivative": "dL/dt along a random direction of W by jvp, ρ(W) = 0.8, against the exact gradient",
+    "vmap of grad": "gradients of x at three inputs by vmap of grad, ρ(W) = 0.8, against one after the other",
     "spectral radius": "ρ(J) of a rotation by a quarter turn times 0.9",
 }
 
@@ -45,6 +47,8 @@ def rows(effort: Effort) -> Rows:
         "adjoint stopped early": partial(stopped_early, forward=WELL, adjoint=SMALL),
         "forward stopped early": partial(stopped_early, forward=SMALL, adjoint=WELL),
         "second derivative": second_derivative,
+        "forward derivative": forward_derivative,
+        "vmap of grad": vmap_of_grad,
         "spectral radius": spectral_radius,
     }
     for case, measure in measures.items():
@@ -64,6 +68,7 @@ def stopped_early(peer: Peer, forward: Stop, adjoint: Stop) -> Figures:
     if found is not None:
         flag = found.adjoint_flag if adjoint is SMALL else found.forward_flag
         said |= {"result": flag} if flag else {}
+        figures["estimate"] = None if found.estimate is None else short(found.estimate)
     return figures | {"said": said, "verdict": verdict(said, figures["error"])}
 
 
@@ -77,6 +82,36 @@ def second_derivative(peer: Peer) -> Figures:
     found, said = listen(lambda: peer.curvature(network, V, WELL))
     off = None if found is None else short(abs(found - expected) / abs(expected))
     return {"peer": peer.name, "error": off, "said": said, "verdict": verdict(said, off)}
+
+
+def forward_derivative(peer: Peer) -> Figures:
+    """dL/dt by the peer's forward differentiation against the exact gradient along the same direction."""
+    network = Network.random(4, 16, 0.8, torch.float64)
+    V = torch.randn(16, 16, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    expected = float((by_hand_to(network, 1e-14).gradient * V).sum())
+    found, said = listen(lambda: peer.slope(network, V, WELL))
+    off = None if found is None else short(abs(found - expected) / abs(expected))
+    return {"peer": peer.name, "error": off, "said": said, "verdict": verdict(said, off)}
+
+
+def vmap_of_grad(peer: Peer) -> Figures:
+    """Gradients of x at several inputs at once against those taken one after the other by dense algebra."""
+    network = Network.random(4, 16, 0.8, torch.float64)
+    inputs = torch.stack([network.x, 2 * network.x, -3 * network.x])
+    expected = torch.stack([gradient_of_input(network.W.detach(), x) for x in inputs])
+    found, said = listen(lambda: peer.each_gradient(network, inputs, WELL))
+    off = None if found is None else short(error(found, expected))
+    return {"peer": peer.name, "error": off, "said": said, "verdict": verdict(said, off)}
+
+
+def gradient_of_input(W: Tensor, x: Tensor) -> Tensor:
+    """d‖h*‖²/dx of h* = tanh(h* Wᵀ + x), a row at a time: D(I − DW)⁻ᵀ 2h with D = diag(1 − h²)."""
+    h = torch.zeros_like(x)
+    for _ in range(WELL.steps):
+        h = torch.tanh(h @ W.T + x)
+    slope = 1 - h.square()
+    system = torch.eye(len(W), dtype=W.dtype) - slope.unsqueeze(2) * W
+    return slope * torch.linalg.solve(system.mT, 2 * h.unsqueeze(2)).squeeze(2)
 
 
 def spectral_radius(peer: Peer) -> Figures:

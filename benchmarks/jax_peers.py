@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.loops import Network
+from benchmarks.loops import Network, usual_norm
 from benchmarks.peers import Found, Peer, Stop
 
 
@@ -56,6 +56,23 @@ class JaxPeer(Peer):
         along = lambda W: jnp.vdot(jax.grad(loss, has_aux=True)(W)[0], V)  # noqa: E731
         return float(jnp.vdot(jax.jit(jax.grad(along))(W), V))
 
+    def slope(self, network: Network, direction: Tensor, stop: Stop) -> float:
+        import jax
+        import jax.numpy as jnp
+
+        W, x = arrays(network)
+        loss = self._loss(x, stop, stop)
+        along = lambda V: jax.jvp(lambda W: loss(W)[0], (W,), (V,))[1]  # noqa: E731
+        return float(jax.jit(along)(jnp.asarray(direction.numpy())))
+
+    def each_gradient(self, network: Network, inputs: Tensor, stop: Stop) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        W, _ = arrays(network)
+        loss = lambda x: jnp.sum(self.state(W, x, stop, stop)[0] ** 2)  # noqa: E731
+        return jax.jit(jax.vmap(jax.grad(loss)))(jnp.asarray(inputs.numpy()))
+
 
 class JaxOpt(JaxPeer):
     name, package, by = "jaxopt", "jaxopt", "FixedPointIteration, solve_normal_cg, its default"
@@ -65,12 +82,12 @@ class JaxOpt(JaxPeer):
         from jaxopt import FixedPointIteration, linear_solve
 
         solver = FixedPointIteration(
-            lambda h, W: jnp.tanh(h @ W.T + x),
+            lambda h, W, x: jnp.tanh(h @ W.T + x),  # whatever is differentiated must be an argument
             maxiter=forward.steps,
-            tol=forward.rtol * size_of(x),  # its tolerance is absolute
+            tol=forward.rtol * usual_norm(x.size),  # its tolerance is absolute
             implicit_diff_solve=partial(linear_solve.solve_normal_cg, tol=adjoint.rtol, maxiter=adjoint.steps),
         )
-        found, state = solver.run(jnp.zeros_like(x), W)
+        found, state = solver.run(jnp.zeros_like(x), W, x)
         return found, state.error
 
     def flag(self, told: Any) -> str:
@@ -112,9 +129,3 @@ def arrays(network: Network) -> tuple[Any, Any]:
     if network.x.dtype == torch.float64:
         jax.config.update("jax_enable_x64", True)
     return jnp.asarray(network.W.detach().numpy()), jnp.asarray(network.x.numpy())
-
-
-def size_of(x: Any) -> float:
-    import numpy as np
-
-    return float(np.linalg.norm(np.asarray(x)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,11 @@ def machine(threads: int) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "system": platform.platform(terse=True),
     }
+
+
+def processor_seconds() -> float:
+    """Processor time that this process and those it has waited for took: what a row would take if nobody else were at work."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def set_threads(count: int) -> None:

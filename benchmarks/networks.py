@@ -17,12 +17,12 @@ from steadygrad.paper.experiments.citation import PublishedGRU, neighbours
 from steadygrad.paper.experiments.citation import data as citation_data
 from steadygrad.paper.experiments.citation.experiment import build
 from steadygrad.paper.experiments.citation.presets import CORRECTED as CITATION
-from steadygrad.paper.experiments.citation.training import answer
-from steadygrad.paper.experiments.citation.training import learn as learn_citation
+from steadygrad.paper.experiments.citation.training import Learning as LearningCitation
+from steadygrad.paper.experiments.citation.training import predict
 from steadygrad.paper.experiments.hopfield import Hopfield, digits
 from steadygrad.paper.experiments.hopfield.presets import CORRECTED as HOPFIELD
 from steadygrad.paper.experiments.hopfield.presets import SMALL
-from steadygrad.paper.experiments.hopfield.training import learn as learn_hopfield
+from steadygrad.paper.experiments.hopfield.training import Learning as LearningHopfield
 from steadygrad.paper.experiments.hopfield.training import objective, settle
 
 EXACT_TERMS = 3000
@@ -41,7 +41,7 @@ class Training:
         next(self.epochs)
 
 
-def cora(gradient: object, small: bool = False) -> Training:
+def cora(gradient: Any, small: bool = False) -> Training:
     """The restarted diffusion of the corrected mode on Cora (a planted graph if small), by this gradient method."""
     name = "planted" if small else "cora"
     config = replace(CITATION[name], epochs=10_000)
@@ -51,17 +51,14 @@ def cora(gradient: object, small: bool = False) -> Training:
     network = build(config, graph, citation_data.scaled(graph.features, config.length))
 
     def loss() -> float:
-        network.eval()
-        with torch.no_grad():
-            scores = answer(network, config.forward).scores
-        network.train()
+        scores = predict(network, config.forward).scores
         return float(cross_entropy(scores[split.train], graph.labels[split.train]))
 
-    epochs = learn_citation(network, graph.labels, split, config.schedule, lambda _: gradient)
-    return Training(network, epochs, loss)
+    learning = LearningCitation(network, graph.labels, split, config.schedule, lambda _: gradient)
+    return Training(network, iter(learning), loss)
 
 
-def hopfield(gradient: object, passes: int, small: bool = False) -> Training:
+def hopfield(gradient: Any, passes: int, small: bool = False) -> Training:
     """The associative memory of the corrected mode, ten digits, by this gradient method."""
     config = replace(HOPFIELD, passes=passes, warmup=min(HOPFIELD.warmup, passes), **({"rate": 4e-3} | SMALL if small else {}))
     images = digits(config.side)
@@ -69,10 +66,10 @@ def hopfield(gradient: object, passes: int, small: bool = False) -> Training:
 
     def loss() -> float:
         with torch.no_grad():
-            h = settle(network, images, config.schedule.forward, sg.Implicit(sg.Auto())).value
+            _, h = settle(network, images, config.schedule.forward, sg.Implicit(sg.Auto()))
             return float(objective(network, h, images, config.readout))
 
-    return Training(network, learn_hopfield(network, images, config.schedule, lambda _: gradient), loss)
+    return Training(network, iter(LearningHopfield(network, images, config.schedule, lambda _: gradient)), loss)
 
 
 def published_gru(name: Any, size: int) -> tuple[PublishedGRU, Tensor]:

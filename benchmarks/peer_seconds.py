@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from benchmarks.compared import DEFAULT_CALL
 from benchmarks.frame import Effort, Figures, Row, Rows, race, short
 from benchmarks.honesty import PEERS, first_line, message
 from benchmarks.loops import TINY, Network, by_hand_to, by_library, error
@@ -26,7 +27,7 @@ def measure(effort: Effort, batch: int, size: int) -> Figures:
     stop, exact = Stop(RTOL, STEPS), network.exact()
     runs: dict[str, Callable[[], object]] = {
         "by hand": lambda: by_hand_to(network, RTOL),
-        "steadygrad, default": lambda: by_library(network),
+        DEFAULT_CALL: lambda: by_library(network),
     }
     runs |= {peer.name: peer.prepare(network, stop, stop) for peer in PEERS if peer.installed}
     errors, failed = {}, {}

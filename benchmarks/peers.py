@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import steadygrad as sg
-from benchmarks.loops import Network
+from benchmarks.loops import Network, usual_norm
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,12 @@ class Found:
     gradient: Any
     forward_flag: str = ""
     adjoint_flag: str = ""
+    estimate: float | None = None
+    """The error of the adjoint as the peer estimates it; None where it does not."""
+
+
+Told = Callable[[], tuple[str, str, float | None]]
+"""What a result says of the forward and of the backward solve, and its estimate of the adjoint's error: see Found."""
 
 
 class Peer(ABC):
@@ -57,6 +63,14 @@ class Peer(ABC):
     def curvature(self, network: Network, direction: Tensor, stop: Stop) -> float:
         """d²L/dt² of L(W + t V) at t = 0, by differentiating its gradient once more."""
 
+    @abstractmethod
+    def slope(self, network: Network, direction: Tensor, stop: Stop) -> float:
+        """dL/dt of L(W + t V) at t = 0 by forward differentiation: torch.func.jvp or jax.jvp."""
+
+    @abstractmethod
+    def each_gradient(self, network: Network, inputs: Tensor, stop: Stop) -> Any:
+        """The gradient of x at each of the `inputs`, which stand along the first dimension, by vmap of grad."""
+
     def spectral_radius(self, J: Tensor) -> float:
         """ρ(J) as the peer estimates it."""
         raise NotImplementedError(f"{self.name} has no estimate of ρ(J)")
@@ -66,14 +80,14 @@ class TorchPeer(Peer):
     """A peer in torch: it finds the steady state with a graph, and autograd does the rest."""
 
     @abstractmethod
-    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
-        """The steady state with its graph, and what the result says of forward and backward, asked after backward."""
+    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Told]:
+        """The steady state with its graph, and what the result says, to be asked after backward."""
 
     def prepare(self, network: Network, forward: Stop, adjoint: Stop) -> Callable[[], Found]:
         def run() -> Found:
-            h, flags = self.state(network, forward, adjoint)
+            h, told = self.state(network, forward, adjoint)
             (gradient,) = torch.autograd.grad(h.square().sum(), network.W)
-            return Found(gradient, *flags())
+            return Found(gradient, *told())
 
         return run
 
@@ -83,9 +97,21 @@ class TorchPeer(Peer):
         (second,) = torch.autograd.grad((gradient * direction).sum(), network.W)
         return float((second * direction).sum())
 
+    def slope(self, network: Network, direction: Tensor, stop: Stop) -> float:
+        def loss(W: Tensor) -> Tensor:
+            return self.state(Network(W, network.x), stop, stop)[0].square().sum()
 
-def nothing() -> tuple[str, str]:
-    return "", ""
+        return float(torch.func.jvp(loss, (network.W.detach(),), (direction,))[1])
+
+    def each_gradient(self, network: Network, inputs: Tensor, stop: Stop) -> Tensor:
+        def loss(x: Tensor) -> Tensor:
+            return self.state(Network(network.W.detach(), x), stop, stop)[0].square().sum()
+
+        return torch.func.vmap(torch.func.grad(loss))(inputs)
+
+
+def nothing() -> tuple[str, str, float | None]:
+    return "", "", None
 
 
 class Steadygrad(TorchPeer):
@@ -94,7 +120,7 @@ class Steadygrad(TorchPeer):
     def __init__(self, derivatives: int = 1) -> None:
         self.derivatives = derivatives
 
-    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
+    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Told]:
         W, x = network.W, network.x
         solution = sg.steady_state(
             lambda h: torch.tanh(h @ W.T + x),
@@ -104,11 +130,13 @@ class Steadygrad(TorchPeer):
             derivatives=self.derivatives,
         )
 
-        def flags() -> tuple[str, str]:
-            backward = solution.adjoint
-            return f"status {solution.status.name}", f"adjoint.status {backward.status.name}" if backward else ""
+        def told() -> tuple[str, str, float | None]:
+            status, backward = f"status {solution.status.name}", solution.adjoint
+            if backward is None:
+                return status, "", None
+            return status, f"adjoint.status {backward.status.name}", backward.error_estimate
 
-        return solution.value, flags
+        return solution.value, told
 
     def curvature(self, network: Network, direction: Tensor, stop: Stop) -> float:
         return TorchPeer.curvature(Steadygrad(derivatives=2), network, direction, stop)
@@ -129,13 +157,13 @@ class Undeclared(Steadygrad):
 class TorchDEQ(TorchPeer):
     name, package, by = "torchdeq", "torchdeq", "fixed_point_iter both ways (its defaults), ift=True"
 
-    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
+    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Told]:
         from torchdeq import get_deq
 
         options = {"f_max_iter": forward.steps, "b_max_iter": adjoint.steps, "f_tol": forward.rtol, "b_tol": adjoint.rtol}
         deq = get_deq(ift=True, f_stop_mode="rel", b_stop_mode="rel", **options)
         found, info = deq(network, network.start)
-        return found[-1], lambda: (f"info['rel_lowest'] up to {float(info['rel_lowest'].max()):.1e}", "")
+        return found[-1], lambda: (f"info['rel_lowest'] up to {float(info['rel_lowest'].max()):.1e}", "", None)
 
     def spectral_radius(self, J: Tensor) -> float:
         from torchdeq import get_deq
@@ -149,42 +177,42 @@ class TorchOpt(TorchPeer):
     name, package, by = "TorchOpt", "torchopt", "forward by hand (it has none), solve_normal_cg, its default"
     has_forward = False
 
-    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
+    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Told]:
         from torchopt.diff.implicit import custom_root
         from torchopt.linear_solve import solve_normal_cg
 
         solve = solve_normal_cg(rtol=adjoint.rtol, atol=0.0, maxiter=adjoint.steps)
 
-        def residual(h: Tensor, W: Tensor) -> Tensor:
-            return torch.tanh(h @ W.T + network.x) - h
+        def residual(h: Tensor, W: Tensor, x: Tensor) -> Tensor:
+            return torch.tanh(h @ W.T + x) - h
 
-        @custom_root(residual, argnums=1, solve=solve)
-        def settle(start: Tensor, W: Tensor) -> Tensor:
+        @custom_root(residual, argnums=(1, 2), solve=solve)
+        def settle(start: Tensor, W: Tensor, x: Tensor) -> Tensor:
             h = start
             for _ in range(forward.steps):
-                new = torch.tanh(h @ W.T + network.x)
+                new = torch.tanh(h @ W.T + x)
                 moved, h = (new - h).norm(), new
                 if moved <= forward.rtol * h.norm():
                     break
             return h
 
-        return settle(network.start, network.W), nothing
+        return settle(network.start, network.W, network.x), nothing
 
 
 class XiTorch(TorchPeer):
     name, package, by = "xitorch", "xitorch", "anderson_acc, bicgstab"
 
-    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Callable[[], tuple[str, str]]]:
+    def state(self, network: Network, forward: Stop, adjoint: Stop) -> tuple[Tensor, Told]:
         from xitorch.optimize import equilibrium
 
         h = equilibrium(
-            lambda h, W: torch.tanh(h @ W.T + network.x),
+            lambda h, W, x: torch.tanh(h @ W.T + x),
             network.start,
-            params=(network.W,),
+            params=(network.W, network.x),
             bck_options={"method": "bicgstab", "rtol": adjoint.rtol, "atol": 0.0, "max_niter": adjoint.steps},
             method="anderson_acc",  # its default, broyden1, took a minute in float32 and missed 1e-5
             maxiter=forward.steps,
-            f_tol=forward.rtol * float(network.x.norm()),
+            f_tol=forward.rtol * usual_norm(network.x.numel()),
             f_rtol=float("inf"),
             x_tol=float("inf"),
             x_rtol=float("inf"),

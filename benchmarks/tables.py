@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks import BENCHMARKS, store
+from benchmarks import BENCHMARKS, compared, error_tables, store
+from benchmarks.markdown import markdown, number
 from benchmarks.store import Record
 
 NOT_YET = "*Not measured yet: `make bench`.*"
-NOT_RUN = (
-    "Not run here, since they do not install: hypertorch (prolearner/hypertorch is not on PyPI; the package of that name "
-    "is another project) and banax (needs Python 3.12). What is said of them elsewhere is from their documentation."
-)
 
 
 def parts(records: dict[str, Record]) -> dict[str, str]:
@@ -25,15 +22,28 @@ def parts(records: dict[str, Record]) -> dict[str, str]:
 
 
 def picture(name: str) -> str:
-    """The figure that figures.py draws of a benchmark, beside the page."""
-    return f"\n\n![{CAPTIONS[name]}](speed/{name}.svg)" if name in CAPTIONS else ""
+    """The figures that figures.py draws of a benchmark, beside the page."""
+    return "".join(f"\n\n![{caption}]({path}.svg)" for path, caption in CAPTIONS.get(name, {}).items())
 
 
-CAPTIONS = {
-    "hindsight": "Seconds of auto over those of the best single solver, a point a family of problems",
-    "memory": "Peak of tensors over T and over K, in states: flat for implicit methods, growing for BPTT and TBPTT",
-    "growth": "Milliseconds of one gradient over the size of the state, its rows, T and K, on logarithmic axes",
+CAPTIONS: dict[str, dict[str, str]] = {
+    "hindsight": {
+        "speed/hindsight": "Seconds of auto over those of the best single solver, a point a family of problems",
+        "speed/radius": "Milliseconds of one adjoint solve over the spectral radius of J, a line a solver, F cheap and F dear",
+    },
+    "memory": {
+        "speed/memory": "Peak of tensors over T and over K, in states: flat for implicit methods, growing for BPTT and TBPTT"
+    },
+    "gradient_error": {
+        "speed/error-memory": "Error of the gradient over peak memory, all methods, at a steady state and not at one",
+        "speed/error-seconds": "Error of the gradient over milliseconds, all methods, at a steady state and not at one",
+    },
+    "growth": {"speed/growth": "Milliseconds of one gradient over the size of the state, its rows, T and K, on logarithmic axes"},
+    "wrong_gradient": {
+        "pictures/wrong-gradient": "Error of a gradient over the steps of its adjoint solver: torchdeq's, ours, and our estimate"
+    },
 }
+"""Figures below the table of a benchmark, as paths from the page, with their alternative text."""
 
 
 def machine(records: dict[str, Record]) -> str:
@@ -55,17 +65,6 @@ def machine(records: dict[str, Record]) -> str:
     missing = f" Failed: {', '.join(failed)}." if failed else ""
     minutes = sum(record["seconds"] for record in done) / 60
     return f"{'; '.join(places)}; {days[0]} to {days[-1]}, {minutes:.0f} minutes, load up to {load}. {packages}.{hasty}{missing}"
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) < 0.1 else f"{value:.3g}"
 
 
 def timed(times: dict[str, Any] | None) -> str:
@@ -135,7 +134,8 @@ def hindsight(rows: list[Record]) -> str:
             f"{best}, {number(f['times'][best]['ms'])} ms" if best else "none succeeds",
             over or "–",
             f"×{f['goal']}",
-            f"{status}, {auto['products']} products, error {number(auto['error'])}",
+            f"{status}, {auto['products']} products, error {number(auto['error'])}"
+            + ("" if f["same_bits"] else ", **bits differ**"),
             ", ".join(others[:3]) or "–",
             ", ".join(fails) or "–",
         ]
@@ -197,24 +197,12 @@ def growth(rows: list[Record]) -> str:
     return markdown(["cost ~ this to the power", "over", *ways], lines)
 
 
-def honesty(rows: list[Record]) -> str:
-    """A line a peer, a column a case."""
-    cases = list(dict.fromkeys(row["row"].split(": ")[0] for row in rows))
-    found = {(row["figures"]["peer"], row["row"].split(": ")[0]): row["figures"] for row in rows}
-    peers = list(dict.fromkeys(row["figures"]["peer"] for row in rows))
-
-    def cell(peer: str, case: str) -> str:
-        if (peer, case) not in found:
-            return "–"
-        f = found[peer, case]
-        if "has no" in f["verdict"]:
-            return "has none"  # no forward solver of its own, or no estimate
-        if case == "spectral radius" and f["estimate"] is not None:
-            return f"{f['verdict']} ({number(f['estimate'])} for 0.9)"
-        return f["verdict"] if f["error"] is None or f["verdict"] == "right" else f"{f['verdict']} (error {number(f['error'])})"
-
-    table = markdown(["", *cases], [[peer, *(cell(peer, case) for case in cases)] for peer in peers])
-    return f"{table}\n\n{NOT_RUN}"
+def denormals(rows: list[Record]) -> str:
+    """The race, and what this processor takes for a product with denormal numbers over one with ordinary ones."""
+    penalty = rows[0]["figures"]["penalty"]
+    finding = "so that the guard saves the terms themselves and nothing else" if penalty < 2 else "which the guard avoids"
+    found = f"A product with denormal numbers takes {number(penalty)} times one with ordinary ones on this processor, {finding}."
+    return f"{raced(rows)}\n\n{found}"
 
 
 def warm_start(rows: list[Record]) -> str:
@@ -233,7 +221,10 @@ TABLES: dict[str, Callable[[list[Record]], str]] = {
     "training": training,
     "memory": memory,
     "growth": growth,
-    "honesty": honesty,
+    "honesty": compared.honesty,
+    "gradient_error": error_tables.gradient_error,
+    "wrong_gradient": error_tables.wrong_gradient,
+    "denormals": denormals,
     "warm_start": warm_start,
 }
 """Benchmarks with a table of their own; the others are plain races."""

@@ -6,7 +6,6 @@ docs/experiments/hopfield.md. Replace SHEETS by pictures of yours: any shape, ze
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steadygrad.paper.experiments.hopfield import AssociativeMemory, corrupt
+from steadygrad.models import AssociativeMemory, corrupt
 
 SHEETS = {
     ("house", "key", "heart"): """
@@ -68,32 +67,30 @@ def progress(done: int, total: int, note: str) -> None:
         print(f"learning: pass {done} of {total}, {note}", end=end, flush=True)
 
 
-def main(picture: str | None = None) -> float:
-    """Store, damage, recall; return the share of pixels that came back wrong."""
+def main(small: bool = False) -> list[Tensor]:
+    """Store, damage, recall; what was stored, what was left of it, and what came back."""
     torch.set_num_threads(1)
-    images = torch.tensor([parsed(glyph) for glyph in GLYPHS.values()])
+    images = torch.tensor([parsed(glyph) for glyph in GLYPHS.values()])[: 2 if small else None]
     memory = AssociativeMemory(images.shape[1:])
-    print(memory.store(images, report=progress))
+    print(memory.store(images, passes=60 if small else 200, report=progress))
 
     damaged = corrupt(images.flatten(1), seed=1).view_as(images)  # half of the set pixels of each are cleared
     with tempfile.TemporaryDirectory() as folder:
         memory.save(Path(folder) / "memory.pt")
         recalled = AssociativeMemory.load(Path(folder) / "memory.pt").recall(damaged)
-    for name, *pictures in zip(GLYPHS, images, damaged, recalled, strict=True):
+    for name, *pictures in zip(GLYPHS, images, damaged, recalled, strict=False):
         print(f"\n{name}: stored, damaged, recalled\n{beside(*pictures)}")
-    wrong = float((recalled != images.bool()).float().mean())
-    if picture:
-        draw([images, damaged, recalled], picture)
-    print(f"\n{wrong:.1%} of all pixels came back wrong; {float((damaged != images).float().mean()):.1%} had been damaged.")
-    return wrong
+    wrong, lost = (float((found != images).float().mean()) for found in (recalled, damaged))
+    print(f"\n{wrong:.1%} of all pixels came back wrong; {lost:.1%} had been damaged.")
+    return [images, damaged, recalled]
 
 
 def draw(stages: list[Tensor], path: str) -> None:
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(3, len(GLYPHS), figsize=(9, 4.6), layout="constrained")
+    figure, axes = pyplot.subplots(3, len(stages[0]), figsize=(9, 4.6), layout="constrained")
     for row, title, pictures in zip(axes, ("stored", "damaged", "recalled"), stages, strict=True):
-        for axis, name, picture in zip(row, GLYPHS, pictures, strict=True):
+        for axis, name, picture in zip(row, GLYPHS, pictures, strict=False):
             axis.imshow(picture.numpy(), cmap="cividis", interpolation="nearest")
             axis.set(xticks=[], yticks=[], title=name if title == "stored" else "")
         row[0].set_ylabel(title)
@@ -101,6 +98,6 @@ def draw(stages: list[Tensor], path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    main(options.parse_args().picture)
+    from _command import run
+
+    run(main, draw, small="two glyphs")

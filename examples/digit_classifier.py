@@ -1,47 +1,19 @@
 """Digits by a convolutional layer at equilibrium: one small cell, as deep as it needs to be, trained without
 unrolling.
 
-h ← tanh(conv(h) + encode(x)) on 8 channels of 14 × 14, from the 10,000 digits in the package. Each step
-leaves its certificate.
+`sg.models.EquilibriumClassifier` is h ← tanh(conv(h) + encode(x)) on 8 channels of 14 × 14 and a linear read-out; the digits are
+the 10,000 in the package. Each step leaves its certificate.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import steadygrad as sg
-from steadygrad.paper import datasets
-
-CHANNELS = 8
-
-
-class Cell(nn.Module):
-    """cell(x, h): x is the encoded image, which stays; h the state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
-
-    def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        # No row of the operator may sum to more than 0.9: F contracts in the largest norm, whatever is learned.
-        weight = self.inner.weight
-        weight = weight * (0.9 / weight.abs().sum(dim=(1, 2, 3), keepdim=True)).clamp(max=1)
-        return torch.tanh(nn.functional.conv2d(h, weight, self.inner.bias, padding=1) + x)
-
-
-class Classifier(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encode = nn.Conv2d(1, CHANNELS, 5, stride=2, padding=2)
-        self.layer = sg.Equilibrium(Cell(), initial=torch.zeros_like, forward=sg.Picard(max_steps=60, rtol=1e-4))
-        self.decode = nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(CHANNELS * 49, 10))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.decode(self.layer(self.encode(images)))
+from steadygrad.models import EquilibriumClassifier
 
 
 @dataclass
@@ -57,9 +29,9 @@ class Course:
 def main(small: bool = False) -> Course:
     torch.manual_seed(0)
     count, epochs, test = (200, 2, 200) if small else (5000, 6, 2000)
-    mnist = datasets.mnist()
+    mnist = sg.datasets.mnist()
     images, labels = mnist.images.unsqueeze(1).float() / 255, mnist.labels
-    model, course = Classifier(), Course()
+    model, course = EquilibriumClassifier((1, 28, 28), classes=10), Course()
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(epochs):
         for batch in torch.randperm(count).split(50):
@@ -95,10 +67,6 @@ def draw(course: Course, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="a few seconds instead of a minute")
-    chosen = options.parse_args()
-    found = main(chosen.small)
-    if chosen.picture:
-        draw(found, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="a few seconds instead of a minute")

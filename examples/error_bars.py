@@ -8,7 +8,6 @@ of the estimate (Laplace): the two constants are known far better together than 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 import torch
@@ -107,10 +106,6 @@ def draw(fit: Fit, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="four measurements")
-    chosen = options.parse_args()
-    result = main(chosen.small)
-    if chosen.picture:
-        draw(result, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="four measurements")

@@ -10,7 +10,6 @@ constants, however the root was found. The constants are fitted to noisy measure
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 import torch
@@ -98,10 +97,6 @@ def draw(fit: Fit, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="fewer doses and steps")
-    chosen = options.parse_args()
-    fitted = main(chosen.small)
-    if chosen.picture:
-        draw(fitted, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="fewer doses and steps")

@@ -8,7 +8,6 @@ loss falls all the same. With a penalty on ‖J‖ the gradient stays what it cl
 
 from __future__ import annotations
 
-import argparse
 import logging
 import tempfile
 import warnings
@@ -120,10 +119,6 @@ def draw(runs: dict[str, Logged], path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="one epoch")
-    chosen = options.parse_args()
-    result = main(chosen.small)
-    if chosen.picture and result is not None:
-        draw(result, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="one epoch")

@@ -7,7 +7,6 @@ mixture of topics. The ranks of a few pages were seen; d and the mixture are fou
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
 
@@ -91,10 +90,6 @@ def draw(found: Found, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="1,000 pages")
-    chosen = options.parse_args()
-    result = main(chosen.small)
-    if chosen.picture:
-        draw(result, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="1,000 pages")

@@ -7,7 +7,6 @@ torch's own attention is used as it is; a penalty on ‖J‖ keeps the block fro
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
 
 import torch
@@ -109,10 +108,6 @@ def draw(course: Course, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="a few seconds instead of a minute")
-    chosen = options.parse_args()
-    found = main(chosen.small)
-    if chosen.picture:
-        draw(found, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="a few seconds instead of a minute")

@@ -1,15 +1,13 @@
 """Weight decay for every tensor of a network, by gradient, against the best single one of a grid search.
 
 An MLP learns digits from 200 MNIST images. One weight decay for all of it can be found by a grid search; one for each weight
-matrix and bias cannot: the grid grows exponentially. Their gradients cost the same whatever their number. The search by gradient
-goes on with one network, so that each of its steps needs a few training steps only, and Neumann-RBP differentiates the last of
-them. Then the network is trained anew with what was found, as in the grid. Both searches see the same training and validation
-images; the test images are looked at once, at the end.
+matrix and bias cannot: the grid grows exponentially, their gradients cost the same whatever their number. The search by gradient
+goes on with one network, a few training steps a turn, and Neumann-RBP differentiates the last of them; then the network is
+trained anew with what was found, as in the grid. The test images are looked at once, at the end.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +16,6 @@ from torch.nn import functional
 
 import steadygrad as sg
 from steadygrad import hyper
-from steadygrad.paper import datasets
 
 TRAIN, VALIDATION, TEST = 200, 1000, 4000
 GRID = [10 ** (-4 + 0.25 * i) for i in range(13)]
@@ -29,15 +26,13 @@ META_STEPS, SHORT, TERMS = 25, 40, 20
 Batch = tuple[Tensor, Tensor]
 
 
-def load() -> tuple[Batch, Batch, Batch]:
+def load() -> list[Batch]:
     """Training, validation and test images, the mean training image subtracted, with their digits."""
-    mnist = datasets.mnist()
+    mnist = sg.datasets.mnist()
     images = mnist.images.flatten(1).float() / 255
     images = images - images[:TRAIN].mean(0)
-    a, b = TRAIN, TRAIN + VALIDATION
-    cuts = (slice(0, a), slice(a, b), slice(b, b + TEST))
-    train, validation, test = ((images[cut], mnist.labels[cut]) for cut in cuts)
-    return train, validation, test
+    parts = [TRAIN, VALIDATION, TEST]
+    return list(zip(images[: sum(parts)].split(parts), mnist.labels[: sum(parts)].split(parts), strict=True))
 
 
 def loss(model: nn.Module, batch: Batch, hyper: object = None) -> Tensor:
@@ -46,25 +41,13 @@ def loss(model: nn.Module, batch: Batch, hyper: object = None) -> Tensor:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found, and what it cost."""
+    """What a search found, and what it cost: training steps and products with J."""
 
     decay: Tensor
     steps: int
-    """Training steps and products with J."""
-    seconds: float
-    """Of processor time, the training with what was found included."""
     validation: float
     test: float
     accuracy: float
-
-
-def train(step: hyper.SGD, decay: Tensor, batch: Batch) -> None:
-    """A whole training of the model from its start."""
-    state = step.initial()
-    with torch.no_grad():
-        for _ in range(STEPS):
-            state = step(state, {"decay": decay}, batch)
-    step.load(state)
 
 
 def new_step(seed: int) -> hyper.SGD:
@@ -74,28 +57,25 @@ def new_step(seed: int) -> hyper.SGD:
 
 
 @torch.no_grad()
-def judged(model: nn.Module, decay: Tensor, steps: int, start: float, validation: Batch, test: Batch) -> Found:
-    seconds = time.process_time() - start
-    accuracy = (model(test[0]).argmax(1) == test[1]).double().mean().item()
-    return Found(decay, steps, seconds, loss(model, validation).item(), loss(model, test).item(), accuracy)
+def trained(seed: int, decay: Tensor, steps: int, data: list[Batch]) -> Found:
+    """A whole training with this decay, which it took so many steps to find."""
+    step = new_step(seed)
+    state = step.initial()
+    for _ in range(STEPS):
+        state = step(state, {"decay": decay}, data[0])
+    step.load(state)
+    accuracy = (step.model(data[2][0]).argmax(1) == data[2][1]).double().mean().item()
+    return Found(decay, steps, loss(step.model, data[1]).item(), loss(step.model, data[2]).item(), accuracy)
 
 
-def by_grid(seed: int, data: tuple[Batch, Batch, Batch]) -> Found:
+def by_grid(seed: int, data: list[Batch]) -> Found:
     """One weight decay for all tensors: the best of the grid."""
-    start, best = time.process_time(), None
-    for value in GRID:
-        step, decay = new_step(seed), torch.tensor(value)
-        train(step, decay, data[0])
-        found = judged(step.model, decay, STEPS * len(GRID), start, *data[1:])
-        if best is None or found.validation < best.validation:
-            best = found
-    assert best is not None
-    return Found(best.decay, best.steps, time.process_time() - start, best.validation, best.test, best.accuracy)
+    found = [trained(seed, torch.tensor(value), STEPS * len(GRID), data) for value in GRID]
+    return min(found, key=lambda one: one.validation)
 
 
-def by_gradient(seed: int, data: tuple[Batch, Batch, Batch]) -> Found:
+def by_gradient(seed: int, data: list[Batch]) -> Found:
     """One weight decay a tensor: this is all that it takes."""
-    start = time.process_time()
     step = new_step(seed)
     tuning = hyper.tune(
         step,
@@ -110,24 +90,38 @@ def by_gradient(seed: int, data: tuple[Batch, Batch, Batch]) -> Found:
         progress=False,
         on_failure="ignore",  # a truncated series, and knowingly so
     )
-    step = new_step(seed)
-    train(step, tuning.last["decay"], data[0])
-    steps = META_STEPS * (SHORT + TERMS + 1) + STEPS
-    return judged(step.model, tuning.last["decay"], steps, start, *data[1:])
+    return trained(seed, tuning.last["decay"], META_STEPS * (SHORT + TERMS + 1) + STEPS, data)
 
 
-def main(seeds: int = 3) -> None:
+def main(small: bool = False) -> dict[str, list[Found]]:
     torch.set_num_threads(1)
-    data = load()
-    print(f"{'':<33}{'steps':>6}{'seconds':>9}{'validation loss':>17}{'test loss':>11}{'accuracy':>10}   weight decay")
-    for seed in range(seeds):
-        searches = {f"grid of {len(GRID)}, one for all": by_grid, "gradient, one a tensor": by_gradient}
+    data, searches = load(), {f"grid of {len(GRID)}, one for all": by_grid, "gradient, one a tensor": by_gradient}
+    results: dict[str, list[Found]] = {name: [] for name in searches}
+    print(f"{'':<33}{'steps':>6}{'validation loss':>17}{'test loss':>11}{'accuracy':>10}   weight decay")
+    for seed in range(1 if small else 3):
         for name, search in searches.items():
             found = search(seed, data)
+            results[name].append(found)
             decays = " ".join(f"{value:.1e}" for value in found.decay.reshape(-1).tolist())
-            cost = f"{found.steps:>6}{found.seconds:>9.1f}"
-            print(f"seed {seed}, {name:<25}{cost}{found.validation:>17.4f}{found.test:>11.4f}{found.accuracy:>10.1%}   {decays}")
+            numbers = f"{found.steps:>6}{found.validation:>17.4f}{found.test:>11.4f}{found.accuracy:>10.1%}"
+            print(f"seed {seed}, {name:<25}{numbers}   {decays}")
+    return results
+
+
+def draw(results: dict[str, list[Found]], path: str) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
+    for (name, found), colour, marker in zip(results.items(), ("#D55E00", "#0072B2"), "so", strict=True):
+        axes[0].plot([one.test for one in found], marker, color=colour, label=name)
+        axes[1].plot([one.steps for one in found], marker, color=colour)
+    axes[0].set(title="Loss on the test images", xlabel="seed", xticks=range(len(found)))
+    axes[1].set(title="Training steps and products spent", xlabel="seed", xticks=range(len(found)), ylim=(0, None))
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":
-    main()
+    from _command import run
+
+    run(main, draw, small="one seed instead of three")

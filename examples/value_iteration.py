@@ -8,7 +8,6 @@ have to be kept for BPTT; here one is.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 import torch
@@ -115,10 +114,6 @@ def draw(found: Found, path: str) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--picture", metavar="PATH", help="save a picture there")
-    options.add_argument("--small", action="store_true", help="fewer walks and steps")
-    chosen = options.parse_args()
-    result = main(chosen.small)
-    if chosen.picture:
-        draw(result, chosen.picture)
+    from _command import run
+
+    run(main, draw, small="fewer walks and steps")

@@ -7,7 +7,7 @@ program as it runs, steady or not.
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 
 import torch
 
@@ -66,19 +66,27 @@ def repair(network: Network, x: torch.Tensor, bound: float = 0.9, rate: float = 
     raise RuntimeError("the network did not come to rest in 500 steps on the penalty.")
 
 
-def main() -> None:
+@dataclass
+class Found:
+    """How far each method's gradient is from that of BPTT, by its name."""
+
+    before: dict[str, float]
+    after: dict[str, float]
+
+
+def main(small: bool = False) -> Found:
     torch.manual_seed(0)
     network = Network(inputs=8, hidden=32, gain=2.5).double()
     x, target = torch.randn(4, 8, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
 
     print("BEFORE\n")
-    print(before := sg.diagnose(network.update, network.state(x, "bptt").detach(), x, batch_dims=1))
+    print(before := sg.diagnose(network.update, network.state(x, "bptt").detach(), x, batch_dims=1, quick=small))
     errors_before = gradient_errors(network, x, target)
 
     steps = repair(network, x)
 
     print(f"\nAFTER {steps} steps on the penalty max(0, σ_max(J) − 0.9)\n")
-    print(after := sg.diagnose(network.update, network.state(x, "bptt").detach(), x, batch_dims=1))
+    print(after := sg.diagnose(network.update, network.state(x, "bptt").detach(), x, batch_dims=1, quick=small))
     errors_after = gradient_errors(network, x, target)
 
     print("\nDistance of the gradient for W from that of BPTT, relative\n")
@@ -86,9 +94,29 @@ def main() -> None:
     for name in METHODS:
         print(f"{name:<24}{errors_before[name]:>12.1e}{errors_after[name]:>12.1e}")
     print(f"{'trustworthy?':<24}{before.trustworthy!s:>12}{after.trustworthy!s:>12}")
+    return Found(errors_before, errors_after)
+
+
+def draw(found: Found, path: str) -> None:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 2.6), layout="constrained")
+    looks = (("before", found.before, "#D55E00", "//"), ("after the penalty", found.after, "#0072B2", ""))
+    for shift, (label, errors, colour, hatch) in zip((0.2, -0.2), looks, strict=True):
+        places = [place + shift for place in range(len(METHODS))]
+        axis.barh(places, [errors[name] for name in METHODS], 0.38, color=colour, hatch=hatch, label=label)
+    axis.set(
+        xscale="log",
+        yticks=range(len(METHODS)),
+        yticklabels=list(METHODS),
+        xlabel="distance of the gradient from that of BPTT, relative",
+    )
+    axis.axvline(1, color="#555555", linestyle=":")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        main()
+    from _command import run
+
+    run(main, draw, small="a quicker diagnosis")

@@ -8,6 +8,7 @@ import torch
 
 import steadygrad as sg
 from problems import tanh_problem
+from steadygrad.iteration.goal import FEW
 from steadygrad.method import check_number
 
 H = torch.zeros(12, 4)
@@ -131,7 +132,7 @@ def test_numbers_that_are_fine(value):
         ({"iterates": (0,)}, ValueError, "a step of iterates must be at least 1"),
         ({"iterates": (3,), "gradient": "tbptt"}, ValueError, "no gradient for iterates"),
         ({"forward": sg.Anderson(), "gradient": "bptt"}, TypeError, "forward must be Picard"),
-        ({"group": object()}, ValueError, "group=... is not available"),
+        ({"group": object()}, TypeError, "group must be a torch.distributed.ProcessGroup"),
         ({"warm": object()}, TypeError, "warm must be an earlier Solution; got object"),
     ],
 )
@@ -152,7 +153,7 @@ def test_nan_on_the_way():
     with pytest.warns(sg.SteadyStateWarning, match="NONFINITE.*Check inputs"):
         solution = sg.steady_state(poisoned, torch.zeros(3))
     assert solution.status is sg.Status.NONFINITE
-    assert solution.steps == 5
+    assert 5 <= solution.steps <= 5 + FEW  # seen at the next look
 
 
 def test_nan_can_be_ignored():

@@ -10,15 +10,27 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from benchmarks import BENCHMARKS, figures, frame, store, tables  # noqa: E402
+import speed_numbers  # noqa: E402
+from benchmarks import BENCHMARKS, compared, figures, frame, store, tables  # noqa: E402
 from benchmarks.frame import EFFORTS, Row, race  # noqa: E402
 from benchmarks.growth import exponent  # noqa: E402
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 TINY = EFFORTS["tiny"]
-IN_SECONDS = ["fixed_counts", "default_call", "batches", "compiled", "denormals", "peer_seconds", "growth", "warm_start"]
+IN_SECONDS = [
+    "fixed_counts",
+    "default_call",
+    "batches",
+    "compiled",
+    "denormals",
+    "peer_seconds",
+    "growth",
+    "warm_start",
+    "gradient_error",
+    "wrong_gradient",
+]
 
 
 def measured(name, rows=None):
@@ -51,23 +63,75 @@ def test_rows_run_and_have_a_table(name):
 
 
 def test_auto_is_held_against_every_solver():
-    rows = ["cheap: random, ρ = 0.8", "cheap: 1.5 × orthogonal", "dear: symmetric"]
+    rows = [
+        "cheap: random, ρ = 0.8",
+        "cheap: 1.5 × orthogonal",
+        "dear: symmetric",
+        "cheap: Cora, trained",
+        "cheap: Hopfield, trained",
+    ]
     records = measured("hindsight", rows)
     outcomes = records["hindsight/cheap: random, ρ = 0.8"]["figures"]["outcomes"]
     assert all(found["succeeds"] and found["error"] < 1e-3 for found in outcomes.values())
     rotation = records["hindsight/cheap: 1.5 × orthogonal"]["figures"]
     assert rotation["outcomes"]["Auto"]["succeeds"]
     assert not rotation["outcomes"]["Neumann"]["succeeds"]
+    assert all(record["figures"]["same_bits"] for record in records.values())
     assert "CG" in records["hindsight/dear: symmetric"]["figures"]["outcomes"]
     assert all(row in tables.parts(records)["hindsight"] for row in rows)
 
 
+HONEST = ["adjoint stopped early", "forward stopped early", "second derivative", "spectral radius"]
+UNDECLARED = "second derivative: steadygrad, not told derivatives=2"
+
+
 def test_the_library_is_honest():
-    names = ["adjoint stopped early", "forward stopped early", "second derivative", "spectral radius"]
-    rows = [f"{name}: steadygrad" for name in names] + ["second derivative: steadygrad, not told derivatives=2"]
+    rows = [*(f"{name}: steadygrad" for name in HONEST), UNDECLARED]
     found = {record["row"]: record["figures"] for record in measured("honesty", rows).values()}
     verdicts = [found[row]["verdict"] for row in rows]
     assert verdicts == ["wrong, with a warning", "wrong, with a warning", "right", "right", "refused"]
+    stopped = found["adjoint stopped early: steadygrad"]
+    assert stopped["error"] / 10 < stopped["estimate"] < 10 * stopped["error"]
+
+
+def test_transforms_of_the_library_are_right():
+    rows = [f"{name}: steadygrad" for name in ("forward derivative", "vmap of grad")]
+    verdicts = {record["figures"]["verdict"] for record in measured("honesty", rows).values()}
+    assert verdicts == {"right"}
+
+
+def test_the_estimate_follows_the_error_of_a_stopped_solve():
+    figures = measured("wrong_gradient", ["steadygrad"])["wrong_gradient/steadygrad"]["figures"]
+    for off, told, words in zip(figures["errors"], figures["estimates"], figures["words"], strict=True):
+        assert off / 3 < told < 3 * off
+        assert "adjoint solve" in words
+
+
+def test_the_gradient_of_the_steps_is_exact_where_the_implicit_one_is_not():
+    points = measured("gradient_error", ["not steady"])["gradient_error/not steady"]["figures"]["points"]
+    assert all(points[name]["error"] < 1e-5 for name in ("BPTT", "BPTT √T", "BPTT log T", "Reversible"))
+    assert points["auto"]["error"] > 0.1
+
+
+def test_the_comparison_of_the_readme_is_filled_from_the_records(tmp_path, capsys):
+    records = measured("honesty", [*(f"{name}: steadygrad" for name in HONEST), UNDECLARED]) | measured("peer_seconds")
+    page, readme, results = tmp_path / "speed.md", tmp_path / "README.md", tmp_path / "results.json"
+    page.write_text((ROOT / "docs/speed.md").read_text())
+    results.write_text(json.dumps(records))
+    tool = [str(results), str(page), "--readme", str(readme)]
+    readme.write_text("no marks\n")
+    assert speed_numbers.main(tool) == 0
+    assert "has no marks" in capsys.readouterr().out
+    assert not speed_numbers.main([*tool, "--check"])
+    readme.write_text("before\n<!-- compared -->\nold\n<!-- /compared -->\nafter\n")
+    assert speed_numbers.main([*tool, "--check"])
+    assert speed_numbers.main(tool) == 0
+    assert not speed_numbers.main([*tool, "--check"])
+    text = readme.read_text()
+    assert text.startswith("before\n<!-- compared -->\n|")
+    assert text.endswith("<!-- /compared -->\nafter\n")
+    assert "right; refused if not declared" in text
+    assert all(name in text for name in compared.DOCUMENTED)
 
 
 def test_implicit_peaks_are_flat_and_bptt_grows():
@@ -111,11 +175,10 @@ def test_the_page_has_a_mark_for_every_benchmark(tmp_path):
     page.write_text((ROOT / "docs/speed.md").read_text())
     results = tmp_path / "results.json"
     results.write_text(json.dumps(measured("growth")))
-    tool = [sys.executable, str(ROOT / "tools/speed_numbers.py"), str(results), str(page)]
-    run = {"env": ENVIRONMENT, "capture_output": True, "text": True}
-    assert subprocess.run([*tool, "--check"], **run).returncode == 1
-    subprocess.run(tool, check=True, **run)
-    assert subprocess.run([*tool, "--check"], **run).returncode == 0
+    tool = [str(results), str(page)]
+    assert speed_numbers.main([*tool, "--check"])
+    assert speed_numbers.main(tool) == 0
+    assert not speed_numbers.main([*tool, "--check"])
     assert (tmp_path / "speed/growth.svg").exists()
     assert page.read_text().count(tables.NOT_YET) == len(BENCHMARKS) - 1
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -158,10 +156,3 @@ def test_principal_components_are_orthogonal_and_too_many_are_refused():
     assert float((scatter - scatter.diag().diag()).abs().max()) < 1e-3 * float(scatter.max())
     with pytest.raises(ValueError, match="at most 9 components; got 10"):
         data.principal(graph().features, 10)
-
-
-def test_the_example_classifies_its_graph():
-    path = Path(__file__).parents[1] / "examples" / "own_graph.py"
-    example = SimpleNamespace(**runpy.run_path(str(path)))
-    _, _, trained = example.classify()
-    assert trained.result["test_accuracy"] > 0.9

@@ -1,7 +1,9 @@
 """The command line: what it prints, what it refuses, and how it ends."""
 
 import io
+import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -9,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import steadygrad.paper.cli.progress as progress
-from steadygrad.paper.cli import main
+from steadygrad.paper.cli import main, welcome
 from steadygrad.paper.cli.arguments import attribute_docstrings, flags, parse, trials
 from steadygrad.paper.experiments import EXPERIMENTS
 from steadygrad.paper.experiments.experiment import Experiment, Preset, settings
@@ -49,6 +51,35 @@ def test_run_prints_plain_lines_when_piped(tmp_path, capsys):
     text = capsys.readouterr().out.splitlines()
     assert text[0].startswith(f"toy: not read as a result: {out / 'toy' / 'half.json'} (not JSON, or only half of it")
     assert text[1:3] == ["toy: 3/3, 3 sums", "toy: 0 done, 3 were done already, 0 failed"]
+
+
+def test_without_arguments_it_says_what_to_do_next(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert "no records in runs/ yet, so next is: steadygrad run all --preset smoke --out runs\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+    write(tmp_path / "runs", done(Toy(seed=1), total=1.0))
+    assert main([]) == 0
+    assert "runs/ has 1 records, so next is: steadygrad report --runs runs --out report.html\n" in capsys.readouterr().out
+
+
+def test_the_code_of_the_welcome_runs(capsys):
+    exec(textwrap.dedent(welcome.CODE), {})
+    assert "CONVERGED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["list"], ["--help"]], ids=" ".join)
+def test_what_answers_at_once_imports_nothing_that_takes_its_time(words):
+    code = f"""
+import sys
+from steadygrad.paper.cli import main, welcome
+sys.argv = ["steadygrad", *{words}]
+assert main() == 0
+print(sorted({{"sklearn", "scipy", "pandas", "matplotlib", "jinja2", "gradio", "ray"}} & set(sys.modules)))
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"
 
 
 def test_dry_run_says_what_is_done_and_touches_nothing(tmp_path, capsys):
@@ -147,7 +178,6 @@ def test_config_field_that_is_an_option_of_every_run_is_refused():
 
 
 BAD = {
-    "no verb": ([], "{run, report, list, playground}"),
     "verb": (["walk"], "walk"),
     "experiment": (["run", "tay"], "toy, all"),
     "preset": (["run", "toy", "--preset", "huge"], "'smoke', 'standard'"),
@@ -157,7 +187,12 @@ BAD = {
     "flag of one experiment": (["run", "all", "--seed", "3"], "--seed"),
     "value": (["run", "toy", "--steps", "-1"], "steps is -1; it must not be negative."),
     "workers": (["run", "toy", "--workers", "0"], "--workers is 0; at least one process"),
-    "engine": (["run", "toy", "--engine", "ray"], "--engine"),
+    "engine": (["run", "toy", "--engine", "cloud"], "--engine"),
+    "address of no cluster": (["run", "toy", "--engine", "ray", "--address", "there"], "give host:port, such as 10.0.0.1:6379"),
+    "Ray client": (["run", "toy", "--engine", "ray", "--address", "ray://there:10001"], "ray job submit"),
+    "nothing reserved": (["run", "toy", "--engine", "ray", "--cpus", "0"], "cpus and gpus are both 0"),
+    "address without Ray": (["run", "toy", "--address", "auto"], "--address auto is for --engine ray"),
+    "gpus without Ray": (["run", "toy", "--gpus", "1"], "--gpus 1.0 is for --engine ray"),
     "out": (["run", "toy", "--out", __file__], "is a file; give a folder"),
     "runs": (["report", "--runs", "no-such-folder"], "no-such-folder is not a folder"),
 }

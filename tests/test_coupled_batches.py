@@ -10,6 +10,7 @@ import steadygrad as sg
 from problems import relative
 
 F64 = torch.float64
+pytestmark = pytest.mark.usefixtures("leaving_out_always_pays")
 
 
 def inputs(rows=64, size=5):

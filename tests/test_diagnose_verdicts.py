@@ -48,7 +48,8 @@ def test_published_graph_network_is_not_steady():
     diagnosis = sg.diagnose(F, h)
     assert FATAL in diagnosis.verdict
     assert not diagnosis.trustworthy
-    assert diagnosis.relative_residual > 0.01
+    # A hundred times the tolerance: how far it moves in the last step differs from processor to processor (0.4 to 9 %).
+    assert diagnosis.relative_residual > 1e-3
     assert diagnosis.spectral_radius > 1
 
 

@@ -1,7 +1,10 @@
 """The docs say what is so: their code runs, their layers are those of the import test, every public name has its example."""
 
+import operator
 import re
+import runpy
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -86,6 +89,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, at its first jvp
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler's own
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
@@ -94,6 +99,29 @@ def test_code_runs(page, tmp_path, monkeypatch):
         for old, new in CHANGES.get(name_of(page), []):
             code = code.replace(old, new)
         exec(compile(code, f"{name_of(page)}, block {number}", "exec"), here)
+
+
+README = DOCS.parent / "README.md"
+
+
+def test_code_of_the_readme_runs():
+    found = blocks(README)
+    assert len(found) == 1
+    here = {}
+    exec(found[0], here)
+    assert here["W"].grad is not None
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]*)\)", README.read_text())
+    assert len(links) > 10
+    assert [link for link in links if not (README.parent / link).exists()] == []
+
+
+def test_readme_is_read_in_two_minutes():
+    """Without the tables that tools fill and the matrix that is folded away: 230 words a minute, 60 seconds for the code."""
+    prose = re.sub(r"<!-- (compared|claims) -->.*?<!-- /\1 -->|```.*?```", "", README.read_text(), flags=re.DOTALL)
+    assert len(re.findall(r"\w+", re.sub(r"\([^)]*\)", "", prose))) < 2 * 230 + 100
 
 
 @pytest.mark.parametrize("peer, code", peers(DOCS / "migrating.md"), ids=lambda text: text if text.isidentifier() else "")
@@ -136,16 +164,24 @@ def reference():
     return sections
 
 
-@pytest.mark.parametrize("name", sg.__all__)
+def public_names():
+    """Every public name, with those of the public modules one level down."""
+    for name in sg.__all__:
+        thing = getattr(sg, name)
+        if isinstance(thing, ModuleType):
+            yield from (f"{name}.{below}" for below in thing.__all__)
+        else:
+            yield name
+
+
+@pytest.mark.parametrize("name", list(public_names()))
 def test_reference_has_an_example_at_every_public_name(name):
     sections = reference()
-    if name == "hyper":  # a module of many names, with one example for all at the head of its page
-        assert "hyper.hypergradient" in sections
-        assert "hyper.hypergradient(" in (DOCS / "api" / "hyper.md").read_text()
-        return
     assert name in sections, f"docs/api has no '::: steadygrad.{name}'"
-    example = ">>>" in (getattr(sg, name).__doc__ or "") or "```python" in sections[name]
-    assert example, f"{name} has no example, neither in its docstring nor on its page"
+    documented = operator.attrgetter(name)(sg).__doc__ or ""
+    assert ">>>" in documented or "```python" in sections[name], (
+        f"{name} has no example, neither in its docstring nor on its page"
+    )
 
 
 def test_no_page_loads_anything_from_elsewhere():
@@ -157,3 +193,11 @@ def test_no_page_loads_anything_from_elsewhere():
 def test_every_page_is_in_the_navigation():
     text = (DOCS.parent / "mkdocs.yml").read_text()
     assert [name_of(page) for page in DOCS.rglob("*.md") if f": {name_of(page)}" not in text] == []
+
+
+def test_examples_of_docstrings_become_code():
+    pytest.importorskip("griffe")
+    fenced = runpy.run_path(str(DOCS.parent / "tools" / "docstring_examples.py"))["fenced"]
+    text = "It adds.\n\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n\nAlways.\n\n>>> 3"
+    assert fenced(text) == "It adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n```\n\nAlways.\n\n```pycon\n>>> 3\n```"
+    assert fenced("No example.\n\n> A quotation.") == "No example.\n\n> A quotation."

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from steadygrad.paper.engine import Listener, Summary, cores, run
+from steadygrad.calls import cores
+from steadygrad.paper.engine import Listener, Summary, run
 from steadygrad.paper.engine.locks import TrialLocks
 from steadygrad.paper.experiments.experiment import Experiment, Preset, merge, settings
 from steadygrad.paper.records import read

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -25,13 +24,6 @@ def test_part_of_f_is_a_parameter_itself():
     value = sg.steady_state(lambda h: (0.5 * h[0] + h[1], x), (torch.zeros(3), torch.zeros(3))).value
     value[0].sum().backward()
     assert torch.allclose(x.grad, torch.full((3,), 2.0), atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_forward_mode_is_refused():
-    x = torch.ones(1)
-    with forward_ad.dual_level(), pytest.raises(sg.SteadyStateError, match="forward-mode"):
-        sg.steady_state(lambda h: 0.5 * h + forward_ad.make_dual(x, torch.ones(1)), torch.zeros(1))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-24, 1e-21, 1e-8, 1.0, 1e19, 1e30])
@@ -117,14 +109,6 @@ def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
     assert solved.z.isfinite().all()
     assert solved.status[0] is not sg.Status.NONFINITE
     assert solved.residual[0] > 0.1  # the bias shows
-
-
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacrev])
-def test_torch_func_around_is_refused(transform):
-    with pytest.raises(sg.SteadyStateError, match=r"inside torch\.func"):
-        transform(lambda x: sg.steady_state(lambda h: 0.5 * h + x, torch.zeros(())).value)(
-            torch.ones(()) if transform is not torch.func.vmap else torch.ones(3)
-        )
 
 
 def test_torch_func_inside_f():

@@ -101,6 +101,8 @@ def find_jacobian(node):
         node = ahead.pop()
         if hasattr(node, "adjoint"):
             return node.adjoint.jacobian
+        if hasattr(node, "system"):
+            return node.system.adjoint.jacobian
         ahead.extend(n for n, _ in node.next_functions if n is not None)
     raise AssertionError("no attachment found")
 

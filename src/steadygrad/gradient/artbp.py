@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from steadygrad.fixedpoint import Picard
 from steadygrad.gradient.problem import Gradient, Problem, Solved
 from steadygrad.gradient.unrolled import picard_of, unroll_tail
+from steadygrad.state.shards import of_first
 
 Truncation = Literal["uniform", "poisson"]
 
@@ -38,27 +41,31 @@ class ARTBP(Gradient):
 
     def probabilities(self, total: int) -> Tensor:
         """P(N = 1), …, P(N = total)."""
-        counts = torch.arange(1, total + 1, dtype=torch.float64)
+        counts = torch.arange(1, total + 1, dtype=torch.float64, device="cpu")
         if self.mean is None:
             return torch.full_like(counts, 1 / total)
-        return torch.softmax(counts * torch.tensor(self.mean).double().log() - torch.lgamma(counts + 1), dim=0)
+        return torch.softmax(counts * math.log(self.mean) - torch.lgamma(counts + 1), dim=0)
 
     def solve(self, problem: Problem) -> Solved:
-        forward = picard_of(problem, self)
+        steps, factors = self.draw(picard_of(problem, self))
+
+        def compensate(t: int, h: Tensor) -> Tensor:
+            return _Scale.apply(h, factors[t]) if t in factors and h.requires_grad else h
+
+        return unroll_tail(problem, self, steps, compensate)
+
+    def draw(self, forward: Picard) -> tuple[int, dict[int, float]]:
+        """The number N of steps to go back over, and what the gradient is multiplied by that leaves the t-th from the end.
+
+        It goes on into the (t+1)-th only if N > t.
+        """
         if forward.damping:
             raise ValueError(f"ARTBP compensates each application of F and takes no damping; got {forward!r}.")
         chances = self.probabilities(forward.max_steps)
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
-        steps = int(torch.multinomial(chances, 1, generator=generator)) + 1
+        steps = of_first(int(torch.multinomial(chances, 1, generator=generator)) + 1)
         at_least = chances.flip(0).cumsum(0).flip(0)  # P(N ≥ t) at index t − 1
-
-        def compensate(t: int, h: Tensor) -> Tensor:
-            # Gradient that leaves the t-th application from the end goes on into the (t+1)-th only if N > t.
-            if t >= steps or not h.requires_grad:
-                return h
-            return _Scale.apply(h, float(at_least[t - 1] / at_least[t]))
-
-        return unroll_tail(problem, self, steps, compensate)
+        return steps, {t: float(at_least[t - 1] / at_least[t]) for t in range(1, steps)}
 
 
 class _Scale(torch.autograd.Function):

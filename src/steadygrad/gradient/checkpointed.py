@@ -12,6 +12,7 @@ from steadygrad.gradient.problem import Problem, Solved, without_graph
 from steadygrad.gradient.schedule import Plan
 from steadygrad.gradient.trail import Trail
 from steadygrad.solution import report_failure
+from steadygrad.state.shards import somewhere
 from steadygrad.update import AGREEMENT
 
 
@@ -27,7 +28,7 @@ def checkpointed(problem: Problem, plan: Plan) -> Solved:
 
     watched = Watched(problem, keep)
     ended = watched.solve(problem.iterates)
-    if not (problem.start.requires_grad or update.look_again(watched.last)):
+    if not (somewhere(problem.start.requires_grad) or update.look_again(watched.last)):
         return constant(problem, ended)
     end = mark(forward.reached(ended.trail[-1]))
     closure, outputs = closure_at(update, watched.last), output_steps(ended)
@@ -90,7 +91,7 @@ class Checkpoints(Steps):
             finite = self.end.isfinite().all(dim=0)
             size = sum(part.shape[1] for part in carried) ** 0.5
             allowed = AGREEMENT * torch.finfo(self.update.precision).eps * size * self.end[1]
-            if bool(((again - self.end).abs() > allowed)[:, finite].any()):
+            if somewhere(bool(((again - self.end).abs() > allowed)[:, finite].any())):
                 report_failure(NOT_REPEATED, self.on_failure)
 
 

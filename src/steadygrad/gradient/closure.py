@@ -24,7 +24,7 @@ class Closure:
     them enters it are what F depends on besides the state: parameters, but also tensors that were computed from them before,
     without a list of either. `outputs` is that graph. When autograd goes back through it, whatever it carries, hooks put the
     sums in the place of what would leave F: from there on everything is as after an ordinary backward pass, for
-    `torch.autograd.grad` of any tensor, and hooks on parameters (data-parallel training was not tried).
+    `torch.autograd.grad` of any tensor, and hooks on parameters (DDP and FSDP2 train as one process does).
     """
 
     def __init__(self, linearise: Callable[[], tuple[list[Tensor], list[Tensor]]]) -> None:

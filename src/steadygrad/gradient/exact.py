@@ -13,9 +13,11 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.gradient.closure import Closure
+from steadygrad.gradient.inverse import batched
 from steadygrad.gradient.problem import Problem, Solved, own_constants, own_leaves
 from steadygrad.iteration import Ended
 from steadygrad.solution import AdjointRecord, OnFailure, SteadyStateError
+from steadygrad.state.shards import Shards, current, sharing
 from steadygrad.update import Update
 from steadygrad.update.autocast import without_autocast
 
@@ -40,6 +42,8 @@ class Steps(ABC):
     """For each output the step, a problem, at which it was taken."""
     closure: Closure
     released: bool = field(default=False, init=False)
+    shards: Shards | None = field(default_factory=current, init=False)
+    """How the state is divided over processes, when the backward pass comes."""
 
     @abstractmethod
     def back(self, at_end: dict[int, Tensor]) -> Carried:
@@ -70,7 +74,7 @@ class Steps(ABC):
             )
         self.closure.check()
         self.closure.clear()
-        with without_autocast(self.update.layout.device):
+        with without_autocast(self.update.layout.device), sharing(self.shards):
             first, *others = self.back(self._by_step(cotangents))
         if not torch._C._autograd._get_current_graph_task_keep_graph():  # pyright: ignore[reportAttributeAccessIssue]
             self.released = True
@@ -102,6 +106,8 @@ class Taken(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         steps: Steps = ctx.steps
+        if batched(cotangents):
+            raise SteadyStateError(ONE_BY_ONE)
         with torch.no_grad():
             z = steps.gradient([cotangent.detach() for cotangent in cotangents])
         nothing = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.images]
@@ -125,6 +131,11 @@ class First(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise SteadyStateError(SECOND)
 
+
+ONE_BY_ONE = (
+    "steps whose graphs were not kept are gone back over for one cotangent at a time: leave out is_grads_batched=True, "
+    "vectorize=True or the vmap around torch.autograd.grad, or use BPTT() without checkpoints, or an implicit gradient."
+)
 
 SECOND = (
     "a second derivative was asked for through steps whose graphs were not kept; the first ones are right. Use BPTT() without "

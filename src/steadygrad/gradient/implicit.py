@@ -10,8 +10,10 @@ from torch import Tensor
 
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.exchange import check_exchange
+from steadygrad.gradient.inverse import System
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
-from steadygrad.gradient.reroute import Correct, Guard, Reroute
+from steadygrad.gradient.reroute import Reroute, attach_often
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
@@ -74,11 +76,11 @@ class Implicit(Gradient):
             iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
             return Solved(own_constants(problem, ended.value), ended, record, iterates)
         iterates = {
-            step: self._attached(problem, state, AdjointRecord(), _moved(problem, ended), None)
+            step: self._attached(problem, state, AdjointRecord(), moved_in(problem, ended), None)
             for step, state in ended.iterates.items()
         }
-        steady = _steady(problem, ended)
-        leaves = self._attached(problem, ended.value, record, _moved(problem, ended), steady)
+        steady = steady_sizes(problem, ended)
+        leaves = self._attached(problem, ended.value, record, moved_in(problem, ended), steady)
         return Solved(leaves, ended, record, iterates)
 
     def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None) -> list[Tensor]:
@@ -90,6 +92,7 @@ class Implicit(Gradient):
             Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
         )
         adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
+        check_exchange(adjoint.jacobian, problem.on_failure)
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():
@@ -102,24 +105,18 @@ class Implicit(Gradient):
 
 
 def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[Tensor]:
-    """Each attachment out ← out + (I − J)⁻¹(F(out) − out) is a Newton step, so n of them make n derivatives exact."""
-    out = [value.detach() for value in values]
+    """The tensors of a steady state with so many exact derivatives."""
     images = adjoint.jacobian.outputs
-    for level in range(1, levels + 1):
-        if level > 1:
-            images = adjoint.jacobian.update.linearise(out)
-        gaps = [image - part for image, part in zip(images, out, strict=True)]
-        out = [part + zero for part, zero in zip(out, Correct.apply(adjoint, level, levels, *gaps), strict=True)]
-    return list(Guard.apply(0, levels, len(out), *out, *images))
+    return attach_often(System(adjoint), levels, [value.detach() for value in values], images, adjoint.jacobian.update.linearise)
 
 
-def _moved(problem: Problem, ended: Ended) -> bool:
+def moved_in(problem: Problem, ended: Ended) -> bool:
     """Whether the plain iteration shows that F gave different values at different states: then it depends on h."""
     plain = isinstance(problem.forward, Picard) and not problem.forward.damping
     return plain and any(residual > 0 for step, residual in ended.residuals if step > 1)
 
 
-def _steady(problem: Problem, ended: Ended) -> Numbers | None:
+def steady_sizes(problem: Problem, ended: Ended) -> Numbers | None:
     """The sizes that states are relative to, where all were said to be steady to a tolerance."""
     forward = problem.forward
     said = not forward.counts and forward.atol == 0 and all(status is Status.CONVERGED for status in ended.status)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
+from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, own_leaves, without_graph
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
 
@@ -45,4 +45,4 @@ class Phantom(Gradient):
         change = h - h.detach()
         if index is not None:
             change = torch.zeros_like(value).index_copy(0, index, change)
-        return problem.update.layout.split(value + change)
+        return own_leaves(problem, value + change)

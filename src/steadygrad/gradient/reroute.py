@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.adjoint import Adjoint, size_of
+from steadygrad.gradient.adjoint import Adjoint
+from steadygrad.gradient.inverse import System, Task, apply, batched, below_the_older_vmap, signed, to_the_front
 from steadygrad.solution import SteadyStateError
 
 
@@ -25,9 +26,10 @@ class Reroute(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         adjoint: Adjoint = ctx.adjoint
         adjoint.jacobian.saved.put(ctx.saved_tensors)
-        z: Sequence[Tensor] = adjoint.solve(adjoint.select(cotangents))
+        chosen = adjoint.select(cotangents)
+        z = apply(System(adjoint), Task("solve"), chosen) if batched(chosen) else adjoint.solve(chosen)
         if torch.is_grad_enabled():
-            z = Once.apply(len(z), *z, *cotangents, *adjoint.jacobian.outputs)
+            z = _once(len(z), [*z, *cotangents, *adjoint.jacobian.outputs])
         return (None, None, *z)
 
 
@@ -39,12 +41,34 @@ class Once(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    @signed
+    def forward(count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(z.clone() for z in tensors[:count])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass  # nothing is kept: there is no derivative
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise SteadyStateError(_BEYOND.format("second derivative", 1, 2))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Any:
+        raise SteadyStateError(_BEYOND.format("second derivative", 1, 2))
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: Any, count: int, *tensors: Tensor
+    ) -> Any:
+        return Once.apply(count, *to_the_front(info.batch_size, tensors, in_dims[1:])), (0,) * count
+
+
+def _once(count: int, tensors: list[Tensor]) -> list[Tensor]:
+    def call(tensors: Sequence[Tensor], extra: int) -> Any:
+        return Once.apply(count, *tensors)
+
+    return below_the_older_vmap(call, tensors)
 
 
 _BEYOND = (
@@ -54,75 +78,76 @@ _BEYOND = (
 )
 
 
-class Correct(torch.autograd.Function):
-    """Zero, with the derivative of the Newton correction (I − J)⁻¹ (F(h) − h), J frozen at h*.
+def attach_often(
+    system: System, orders: int, out: list[Tensor], images: list[Tensor], image: Callable[[list[Tensor]], list[Tensor]]
+) -> list[Tensor]:
+    """The tensors of h* with `orders` exact derivatives, given F(h*) as `images`, with its graph, and F as `image`.
 
-    `level` counts from the innermost attachment, 1, to the outermost, `levels`. At first order what reaches an inner one is
-    the residual of the outer solve, and is let go without a solve of its own.
+    Each attachment out ← out + (I − J)⁻¹ (F(out) − out), J frozen at h*, is a Newton step, so n of them make n derivatives
+    exact. The value stays h*.
     """
-
-    @staticmethod
-    def forward(ctx: Any, adjoint: Adjoint, level: int, levels: int, *gaps: Tensor) -> tuple[Tensor, ...]:
-        ctx.adjoint, ctx.level, ctx.levels = adjoint, level, levels
-        return tuple(torch.zeros_like(gap) for gap in gaps)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        adjoint: Adjoint = ctx.adjoint
-        if ctx.level < ctx.levels and adjoint.is_rest(cotangents, last=ctx.level == 1):
-            return (None, None, None, *Skip.apply(adjoint, *cotangents))
-        z = Solve.apply(adjoint, False, *cotangents)
-        adjoint.outer = size_of(cotangents) if ctx.level == ctx.levels else None
-        return (None, None, None, *z)
-
-
-class Solve(torch.autograd.Function):
-    """b ↦ (I − Jᵀ)⁻¹ b, or its transpose: linear in b, hence differentiable as often as one likes."""
-
-    @staticmethod
-    def forward(ctx: Any, adjoint: Adjoint, transpose: bool, *b: Tensor) -> tuple[Tensor, ...]:
-        ctx.adjoint, ctx.transpose = adjoint, transpose
-        return tuple(z.clone() for z in adjoint.solve(b, transpose))
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        return (None, None, *Solve.apply(ctx.adjoint, not ctx.transpose, *cotangents))
-
-
-class Skip(torch.autograd.Function):
-    """Solve for a b that is nothing but the rest of another solve: the value is dropped, the derivative kept."""
-
-    @staticmethod
-    def forward(ctx: Any, adjoint: Adjoint, *b: Tensor) -> tuple[Tensor, ...]:
-        ctx.adjoint = adjoint
-        return tuple(torch.zeros_like(part) for part in b)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        return (None, *Solve.apply(ctx.adjoint, True, *cotangents))
+    for i in range(1, orders + 1):
+        images = images if i == 1 else image(out)
+        gaps = [after - before for after, before in zip(images, out, strict=True)]
+        zeros = apply(system, Task("attach", attachment=i, attachments=orders), gaps)
+        out = [part + zero for part, zero in zip(out, zeros, strict=True)]
+    passed: Any = Guard.apply(0, orders, len(out), *out, *images)
+    return list(passed)
 
 
 class Guard(torch.autograd.Function):
-    """Counts the derivatives that pass and refuses the one after the last declared.
+    """Counts the derivatives that pass, in either mode, and refuses the one after the last declared.
 
-    Its backward applies itself again to the cotangent and to anchors that depend on whatever F depends on, so that the
-    next derivative meets it whether the loss is linear or not.
+    Its derivative applies it again to the cotangent, or tangent, and to anchors that depend on whatever F depends on, so that
+    the next derivative meets it whether the loss is linear or not.
     """
 
     @staticmethod
-    def forward(ctx: Any, order: int, limit: int, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.order, ctx.limit, ctx.count, ctx.anchors = order, limit, count, tensors[count:]
+    @signed
+    def forward(order: int, limit: int, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(tensor.clone() for tensor in tensors[:count])
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.order, ctx.limit, ctx.count = inputs[:3]
+        anchors = inputs[3 + ctx.count :]
+        ctx.save_for_backward(*anchors)
+        ctx.save_for_forward(*anchors)
+
+    @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        if ctx.order == ctx.limit:
-            raise SteadyStateError(_BEYOND.format(f"derivative {ctx.limit + 1}", ctx.limit, ctx.limit + 1))
-        anchors: Sequence[Tensor] = ctx.anchors
+        _refuse_beyond(ctx)
+        anchors: Sequence[Tensor] = ctx.saved_tensors
         nothing = [None] * len(anchors)
         if not torch.is_grad_enabled():
             return (None, None, None, *cotangents, *nothing)
         zeros = [] if ctx.order == 0 else [torch.zeros_like(anchor) for anchor in anchors]
         guarded = [*cotangents, *zeros]
-        passed = Guard.apply(ctx.order + 1, ctx.limit, len(guarded), *guarded, *anchors)
+        passed = _guarded(ctx, len(guarded), [*guarded, *anchors])
         return (None, None, None, *passed, *(nothing if ctx.order == 0 else []))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Any:
+        _refuse_beyond(ctx)
+        return Guard.apply(ctx.order + 1, ctx.limit, ctx.count, *tangents[3 : 3 + ctx.count], *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: Any, order: int, limit: int, count: int, *tensors: Tensor
+    ) -> Any:
+        moved = to_the_front(info.batch_size, tensors, in_dims[3:])
+        return Guard.apply(order, limit, count, *moved), (0,) * count
+
+
+def _guarded(ctx: Any, count: int, tensors: list[Tensor]) -> list[Tensor]:
+    """The first `count` tensors, to be guarded one order higher than a guard that was just passed."""
+
+    def call(tensors: Sequence[Tensor], extra: int) -> Any:
+        return Guard.apply(ctx.order + 1, ctx.limit, count, *tensors)
+
+    return below_the_older_vmap(call, tensors)
+
+
+def _refuse_beyond(ctx: Any) -> None:
+    if ctx.order == ctx.limit:
+        raise SteadyStateError(_BEYOND.format(f"derivative {ctx.limit + 1}", ctx.limit, ctx.limit + 1))

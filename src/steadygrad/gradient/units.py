@@ -9,6 +9,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import reach_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state import Layout
+from steadygrad.state.shards import total
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Jacobian
 
@@ -25,7 +26,7 @@ def sizes_of(update: Update, h: Tensor) -> Numbers | None:
     sizes = update.layout.sizes
     if len(sizes) == 1:
         return None
-    roots = numpy.sqrt(numpy.array(sizes))
+    roots = total(torch.tensor(sizes, dtype=torch.float64, device=h.device)).sqrt().cpu().numpy()
     (own,) = leaf_norms([h], sizes)
     own = own / roots
     if _alike(own):

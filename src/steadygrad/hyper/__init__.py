@@ -1,11 +1,14 @@
 """Hyperparameters by gradient: differentiate the end of training, and tune by it."""
 
+from steadygrad.calls import Ray
 from steadygrad.hyper.adam import Adam
 from steadygrad.hyper.constraints import Free, Log, Logit, Softplus
 from steadygrad.hyper.forward import Forward
 from steadygrad.hyper.gradient import hypergradient
 from steadygrad.hyper.history import Candidate, MetaStep, Tuning
+from steadygrad.hyper.many import tune_many
 from steadygrad.hyper.optimiser import SGD
+from steadygrad.hyper.overview import Tuned, Tunings
 from steadygrad.hyper.problem import NonfiniteError
 from steadygrad.hyper.result import Hypergradient
 from steadygrad.hyper.samples import Average, Fresh, Full, Last
@@ -26,8 +29,12 @@ __all__ = [
     "Logit",
     "MetaStep",
     "NonfiniteError",
+    "Ray",
     "Softplus",
+    "Tuned",
     "Tuning",
+    "Tunings",
     "hypergradient",
     "tune",
+    "tune_many",
 ]

@@ -1,7 +1,7 @@
 """One driver for every iteration: what a solver says of itself, when to look, how it ended, which problems go on."""
 
 from steadygrad.iteration.driver import drive
-from steadygrad.iteration.judge import Goal
+from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.run import Ended
 from steadygrad.iteration.solver import Forecast, Iteration, several_of
 

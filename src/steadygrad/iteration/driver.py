@@ -6,11 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from steadygrad.iteration.judge import Goal
+from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.run import Ended, Run
-from steadygrad.iteration.single import Single
 from steadygrad.iteration.solver import Iteration
-from steadygrad.iteration.together import Together
 
 
 def drive(
@@ -26,6 +24,4 @@ def drive(
     With `divide` rows that have ended are left out, if `problem.part(rows, value)` gives the problem of the others. `wanted`
     are steps whose iterates are wanted too.
     """
-    alone = start.shape[0] == 1 and len(goal.sizes) == 1
-    run: Run = Single(solver, problem, start, goal, wanted) if alone else Together(solver, problem, start, goal, wanted, divide)
-    return run.run()
+    return Run(solver, problem, start, goal, divide, wanted).run()

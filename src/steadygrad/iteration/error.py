@@ -18,9 +18,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.judge import Goal
+from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
 from steadygrad.iteration.solver import Iteration
+from steadygrad.state.shards import total
 
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
@@ -31,6 +32,10 @@ NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 LEAST = 1e-3
 """The least gain: an iterate that moves by much less than its residual says is not so near for that."""
+SEEN = 8.0
+"""A change of the residual of less than so many roundings of the iterate is not seen: the gain along the step is then unknown."""
+STAYS = 0.1
+"""A residual that changes by less than this share of itself in a step is no noise."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
@@ -39,54 +44,38 @@ def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numb
     """‖error‖ / ‖iterate‖ for each row, in its worst leaf: about step / (1 − rate).
 
     The geometric mean of two guesses: the gain along the line between the last two points, which is low where slow
-    directions hide behind others, and 1 / (1 − rate), which is high where the error turns from step to step. `residual` and
-    `size` are the norms (rows, leaves) of the last, `rate` by how much the residual has fallen in a step of late. A residual
-    at the rounding floor says nothing of the distance and raises no alarm; where only one residual is known the distance is
-    unknown, that is infinite.
+    directions hide behind others, and 1 / (1 − rate), which is high where the error turns from step to step. Where the change
+    between two residuals is rounded away, the rate alone tells; where the residual does not fall either, nothing does, and
+    the distance is infinite, as it is where only one residual is known. `residual` and `size` are the norms (rows, leaves) of
+    the last, `rate` by how much the residual has fallen in a step of late. A residual at the rounding floor is noise that
+    says nothing of the distance and raises no alarm, unless it stays as it is: then the iterate drifts.
     """
     rounding = goal.rounding * size
     relative = _over(residual, size)
-    at_floor = residual <= FLOOR * rounding
-    if len(trail) < 2 or solver.residual(trail[-2]) is None:
-        far = numpy.where(at_floor, relative, math.inf)
-    else:
-        before, after = (solver.residual(state) for state in trail[-2:])
-        assert before is not None
-        assert after is not None
-        if len(trail) > 2:
-            wide = numpy.fmax(_wide_gain(solver, trail), LEAST)[:, None]
-            far = numpy.where(at_floor, relative, wide * relative)
-        else:
-            with torch.no_grad():
-                step = solver.point(trail[-1]) - solver.point(trail[-2])
-                moved, changed = leaf_norms([step, after - before], goal.sizes)
-            gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
-            with numpy.errstate(all="ignore"):
-                both = numpy.sqrt(gain / (1 - rate[:, None]))
-            gain = numpy.where((rate[:, None] < 1) & (both > gain), both, gain)
-            far = numpy.where(at_floor, relative, gain * relative)
-    worst: Numbers = far.max(axis=1)
-    return worst
-
-
-def distance_of_one(solver: Iteration, trail: list[Any], residual: float, size: float, rate: float, goal: Goal) -> float:
-    """`distances` of a single problem of one leaf, in plain floats."""
-    relative = residual / size if size > 0 else (math.inf if residual else 0.0)
-    if residual <= FLOOR * goal.rounding * size:
-        return relative
-    before, after = (solver.residual(trail[0]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
+    before, after = (solver.residual(trail[-2]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
     if before is None or after is None:
-        return math.inf
-    if len(trail) > 2:
-        return relative * max(float(_wide_gain(solver, trail)[0]), LEAST)
+        # One more step tells a start at the solution from a creeping one.
+        return _worst(numpy.where(residual == 0, 0.0, math.inf))
     with torch.no_grad():
-        step = solver.point(trail[-1]) - solver.point(trail[0])
-        ((moved,),), ((changed,),) = leaf_norms([step, after - before], goal.sizes)
-    changed = max(changed, goal.rounding * size)
-    if changed <= 0:
-        return math.inf
-    gain = max(moved / changed, LEAST)
-    return relative * (max(gain, math.sqrt(gain / (1 - rate))) if rate < 1 else gain)
+        step = solver.point(trail[-1]) - solver.point(trail[-2])
+        moved, changed = leaf_norms([step, after - before], goal.sizes)
+    with numpy.errstate(all="ignore"):
+        by_rate = 1 / (1 - rate[:, None])  # infinite where the residual does not fall
+    longer = _long_gain(solver, trail[-1], after)
+    if len(trail) > 2:
+        gain = both = numpy.fmax(numpy.fmax(_wide_gain(solver, trail)[:, None], longer), LEAST)
+    else:
+        gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
+        both = numpy.sqrt(gain * numpy.where(rate[:, None] < 1, by_rate, gain))
+    gain = numpy.fmax(gain, numpy.where(changed > SEEN * rounding, both, by_rate))
+    noise = (residual <= FLOOR * rounding) & (changed > STAYS * residual) | (residual == 0)
+    return _worst(relative * numpy.where(noise, numpy.fmax(longer, 1.0), gain))
+
+
+def _worst(far: Numbers) -> Numbers:
+    """The largest of every row's leaves; what is zero times infinite is zero."""
+    worst: Numbers = numpy.where(numpy.isnan(far), 0.0, far).max(axis=1)
+    return worst
 
 
 def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
@@ -96,6 +85,19 @@ def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
         steps = [after[0] - before[0] for before, after in pairwise(pairs)]
         changes = [before[1] - after[1] for before, after in pairwise(pairs)]
         return extrapolated(steps, changes, pairs[-1][1], pairs[-1][0])()[0]
+
+
+def _long_gain(solver: Iteration, state: Any, residual: Tensor) -> Numbers:
+    """The largest gain along the ways from some earlier points to the last, a column; 0 where a solver keeps none.
+
+    An accelerated solver takes the slow directions out early or bit by bit, and its last steps know little of them.
+    """
+    largest: Numbers = numpy.zeros((residual.shape[0], 1))
+    with torch.no_grad():
+        for point, there in solver.anchors(state):
+            moved, changed = leaf_norms([solver.point(state) - point, residual - there], (residual.shape[1],))
+            largest = numpy.fmax(largest, _over(moved, changed))
+    return largest
 
 
 def _over(a: Numbers, b: Numbers) -> Numbers:
@@ -185,7 +187,7 @@ def _gram(vectors: list[Tensor]) -> Tensor:
     for i in range(0, size, width):
         block = torch.stack([v[:, i : i + width] for v in vectors], dim=1).double()
         gram.baddbmm_(block, block.mT)
-    return gram
+    return total(gram)
 
 
 def _itself(numbers: Numbers) -> tuple[Numbers, None]:

@@ -1,27 +1,26 @@
-"""When an iteration stops, and how it ended: judged in plain numbers, all problems at once."""
+"""How residuals fall, and which problems end by it: judged in plain numbers, all problems at once.
+
+Most looks end nothing. Those cost a few comparisons of the extremes over all open problems (`something_ends`); the rules, for
+one problem as for many, are worked out from the history only where one of them may apply (`judge`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
-from torch import Tensor
 
+from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import Mask, Numbers, Rows
 from steadygrad.iteration.solver import Forecast
 from steadygrad.solution import Status
 
 PATIENCE = 100
 """Steps without a residual one per cent smaller after which an iteration stagnates."""
-SELDOM = 10
-"""Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth."""
-SHARE = 3
-"""No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
-BLIND = 10
-"""Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
+BETTER = 0.99
+"""What a residual must fall to in that time."""
 VANISHING = 0.1
 """A leaf that has shrunk to less than this of the largest that it has been may be on its way to zero."""
 SHRUNK = 0.1
@@ -35,221 +34,253 @@ GOES_ON, CONVERGED, DIVERGED, NONFINITE, STAGNATED = range(5)
 _STATUS = [Status.MAX_STEPS, Status.CONVERGED, Status.DIVERGED, Status.NONFINITE, Status.STAGNATED]
 
 
-@dataclass(frozen=True)
-class Goal:
-    """When an iteration may stop, and what is kept of it.
+class Judge:
+    """Follows the residuals of the problems that are open: which go on, how the others ended, what they still need.
 
-    With `rtol` a problem stops once ‖r‖ ≤ rtol·scale + atol in every leaf of the state; without, exactly `limit` steps are
-    taken, or fewer if all residuals fall below `negligible`·scale.
+    What is noted at a look is a float for a single problem of one leaf, else an array with a row an open problem: arrays
+    of one number would take ten times as long.
     """
 
-    limit: int
-    rtol: float | None
-    atol: float = 0.0
-    sizes: tuple[int, ...] = ()
-    """The columns of each leaf of the state."""
-    scale: Numbers | None = None
-    """(problems, leaves): what residuals are relative to; None for the size of the iterate itself."""
-    growth: float = 1e8
-    """A residual above its smallest by this factor has diverged. A nonlinear iteration that leaves an unstable point for a
-    stable one grows a lot and then stops, and the transients of non-normal maps stay below 1e4."""
-    best: bool = False
-    """Keep the iterate of the smallest residual instead of the last."""
-    negligible: float = 0.0
-    trusted: float | None = None
-    """The largest estimated distance from the solution with which an iterate passes for converged; None: not estimated."""
-    rounding: float = 0.0
-    """Relative residuals below this are rounding errors."""
-    trail: int = 2
-    """States kept for the estimate of the error."""
-    reach: Callable[[Any, Tensor], Tensor] | None = None
-    """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
-
-    def due(self, step: int, left: float) -> int:
-        """When to look again with so many steps left: then, but never much further ahead than what has been seen."""
-        if self.rtol is None:
-            return min(step - step % SELDOM + SELDOM, self.limit)
-        ahead = min(left, step // SHARE) if math.isfinite(left) else min(BLIND, step // SHARE)
-        return min(step + max(math.ceil(ahead), 1), self.limit)
-
-
-def later_half(history: list[tuple[int, Any]]) -> tuple[int, Any]:
-    """The first look in the later half of the steps taken."""
-    now = history[-1][0]
-    for entry in reversed(history):
-        if 2 * entry[0] < now:
-            break
-        found = entry
-    return found  # pyright: ignore[reportPossiblyUnboundVariable]
-
-
-class Judge:
-    """Follows the residuals of all problems: which go on, how the others ended, when to look again."""
-
-    def __init__(self, goal: Goal, problems: int) -> None:
+    def __init__(self, goal: Goal, problems: int, halves: bool) -> None:
         self.goal = goal
+        self.alone = problems == 1 and len(goal.sizes) == 1
+        self.open = numpy.arange(problems)
+        """The open problems, among all."""
+        self.places: Rows = slice(None)
+        """The open problems, among those that are present."""
         self.trace: list[tuple[int, float]] = []
         """(step, the largest relative residual of all problems that were open)."""
         self.code = numpy.zeros(problems, dtype=numpy.int64)
-        self.open = numpy.ones(problems, dtype=bool)
+        """How each of all problems ended."""
         self.ends = numpy.zeros(problems, dtype=numpy.int64)
-        """The step at which each problem ended."""
+        """The step at which each of all problems ended."""
         self.first: Numbers = numpy.zeros(problems)
-        self.smallest: Numbers = numpy.full(problems, math.inf)
-        self._mark: Numbers = numpy.full(problems, math.inf)
-        self._marked = numpy.zeros(problems, dtype=numpy.int64)
-        self._early: Numbers = numpy.zeros(problems)
+        """The first residual norm of each of all problems."""
         self.scale: Numbers = numpy.zeros((problems, len(goal.sizes))) if goal.scale is None else goal.scale
-        """(problems, leaves): what residuals are relative to, at the last look."""
-        self._largest: Numbers = numpy.zeros((problems, len(goal.sizes)))
-        self._greatest: Numbers = numpy.zeros(problems)
-        self._began: Numbers = numpy.zeros(problems)
-        self._history: list[tuple[int, Numbers]] = []
-        self.total: Numbers = numpy.zeros(problems)
-        """The residual norms of the present rows at the last look."""
+        """(all problems, leaves): what residuals are relative to, at their last look."""
+        self.total: Any = math.inf
+        """The residual norms at the last look."""
+        self._halves = halves
+        self._steps: list[int] = []
+        self._totals: list[Any] = []
+        self._excess: list[Any] = []
+        """By what factor each residual is too large, look by look."""
+        self._worst: list[float] = []
+        """The largest of these."""
+        self._middle: list[float] = []
+        """The median of these, where it matters when half of the problems will have ended."""
+        self._lowest = math.inf
+        self._tolerance = goal.negligible if goal.rtol is None else goal.rtol
+        self._scale: Any = float(self.scale[0, 0]) if self.alone else self.scale
+        self._size: Any = 0.0
+        self._largest: Any = 0.0
+        """The largest that each leaf has been."""
+        self._began: Any = 0.0
 
     @property
     def statuses(self) -> list[Status]:
         return [_STATUS[code] for code in self.code.tolist()]
 
-    def look(self, step: int, rows: Rows, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None = None) -> Mask:
-        """Take note of the residuals (rows, leaves) of the rows that are present, and of the sizes of the iterates.
+    # What a look sees.
 
-        `reach` tells how large each leaf becomes where the state changes by its own size. Returns which of the rows are
-        below the tolerance.
+    def look(self, step: int, residual: Any, size: Any, reach: Callable[[], Numbers] | None = None) -> bool:
+        """Take note of residuals and sizes, (present problems, leaves) or floats; whether some problem may end by them.
+
+        `reach` tells how large each leaf becomes where the state changes by its own size.
         """
+        excess: Any
+        if self.alone:
+            excess, relative, low, high = self._of_one(residual, size)
+        else:
+            excess, relative, low, high = self._of_many(residual[self.places], size[self.places], reach)
+        if not self._steps:
+            self.first[:] = self.total
+            if self.goal.scale is None:
+                self._began = self._size if self.alone else _whole(self._size)
+        self._steps.append(step)
+        self._totals.append(self.total)
+        self._excess.append(excess)
+        self.trace.append((step, relative))
+        self._lowest = min(self._lowest, low)
+        goal, least = self.goal, excess if self.alone else excess.min()
+        if step >= goal.limit or not least > 1 or not math.isfinite(high) or math.isnan(relative):
+            return True
+        return goal.rtol is not None and (high > goal.growth * self._lowest or self.stagnates())
+
+    def _of_one(self, residual: float, size: float) -> tuple[float, float, float, float]:
         goal = self.goal
-        scale = self._scale(rows, size)
-        if reach is not None and goal.rtol is not None:
-            scale = self._with_vanishing_leaves(rows, residual, size, scale, reach)
-        total = residual[:, 0] if residual.shape[1] == 1 else numpy.sqrt(numpy.square(residual).sum(axis=1))
-        with numpy.errstate(all="ignore"):
-            relative = (residual / scale).max(axis=1)
-            tolerance = scale * (goal.negligible if goal.rtol is None else goal.rtol) + goal.atol
-            excess = (residual / tolerance).max(axis=1)
-        relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
-        if not self._history:
-            self.first[rows] = total
-        self._history.append((step, excess))
-        present = self.open[rows]
-        self.trace.append((step, float(relative[present].max())))
-        if 2 * step <= goal.limit:
-            self._early[rows] = numpy.fmax(self._early[rows], total)
-        self.smallest[rows] = numpy.fmin(total, self.smallest[rows])
-        improved = total < 0.99 * self._mark[rows]
-        self._mark[rows] = numpy.where(improved, total, self._mark[rows])
-        self._marked[rows] = numpy.where(improved, step, self._marked[rows])
-        self.total = total
-        below: Mask = excess <= 1
         if goal.scale is None:
-            below &= ~self._drift(rows, total, size)
-        return below
+            self._largest = max(self._largest, size)
+            self._size, self._scale = size, max(size, goal.rounding * self._largest)
+        allowed = self._scale * self._tolerance + goal.atol
+        self.total = residual
+        excess = residual / allowed if allowed > 0 else (math.inf if residual else 0.0)
+        self._worst.append(excess)
+        relative = residual / self._scale if self._scale > 0 else (math.inf if residual else 0.0)
+        return excess, relative, residual, residual
 
-    def rate(self, rows: Rows) -> Numbers:
-        """By how much the residuals of the present rows have fallen in a step, of late; 1 where they have not."""
-        now, excess = self._history[-1]
-        then, earlier = later_half(self._history)
-        if then == now:
-            return numpy.ones(len(excess))
-        with numpy.errstate(all="ignore"):
-            rate = (excess / earlier) ** (1 / (now - then))
-        return numpy.where(rate < 1, rate, 1.0)
+    def _of_many(
+        self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None
+    ) -> tuple[Numbers, float, float, float]:
+        goal = self.goal
+        if goal.scale is None:
+            self._largest = numpy.fmax(self._largest, size)
+            self._size, self._scale = size, numpy.fmax(size, goal.rounding * self._largest)
+        if reach is not None and goal.rtol is not None:
+            self._scale = self._with_vanishing_leaves(residual, reach)
+        relative = residual / self._scale
+        excess = relative / self._tolerance if not goal.atol else residual / (self._scale * self._tolerance + goal.atol)
+        total, relative, excess = _whole(residual), _largest_of(relative), _largest_of(excess)
+        low, high = total.min(), total.max()
+        if low == 0:
+            relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
+        self.total = total
+        self._worst.append(float(excess.max()))
+        if self._halves:
+            middle = (len(excess) - 1) // 2
+            self._middle.append(float(numpy.partition(excess, middle)[middle]))
+        return excess, float(relative.max()), low, high
 
-    def _drift(self, rows: Rows, total: Numbers, size: Numbers) -> Mask:
-        """Which rows have a residual that is small beside the iterate only because that has grown."""
-        whole = numpy.sqrt(numpy.square(size).sum(axis=1))
-        if len(self._history) == 1:
-            self._began[rows] = whole
-        self._greatest[rows] = numpy.fmax(self._greatest[rows], total)
-        visible = numpy.fmax(total, 4 * self.goal.rounding * whole)  # in an iterate so large a smaller one is rounded away
-        return (visible > SHRUNK * self._greatest[rows]) & (whole > FAR * self._began[rows])
-
-    def judge(self, step: int, rows: Rows, converged: Mask, travels: Mask | None) -> Mask:
-        """Which of the present rows end now; their ends are noted. `travels` says which are still on their way."""
-        goal, total = self.goal, self.total
-        code = numpy.zeros(len(total), dtype=numpy.int64)
-        if goal.rtol is not None:
-            stagnant = step - self._marked[rows] > PATIENCE
-            code[stagnant if travels is None else stagnant & ~travels] = STAGNATED
-            with numpy.errstate(all="ignore"):
-                code[total > goal.growth * self.smallest[rows]] = DIVERGED
-        if step >= goal.limit:
-            code[(code == GOES_ON) & (total > GREW * self._early[rows]) & (self._early[rows] > 0)] = DIVERGED
-        if goal.rtol is not None:
-            code[converged] = CONVERGED
-        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[rows]).all(axis=1))] = NONFINITE
-        present = self.open[rows]
-        ended = (code != GOES_ON) if step < goal.limit else numpy.ones_like(present)
-        if goal.rtol is None and goal.negligible > 0:
-            ended |= converged  # below what counts as a residual at all
-        ended &= present
-        if ended.any():
-            codes, still, ends = self.code[rows], self.open[rows], self.ends[rows]
-            codes[ended], still[ended], ends[ended] = code[ended], False, step
-            self.code[rows], self.open[rows], self.ends[rows] = codes, still, ends
-        return ended
-
-    def stagnates(self, step: int, rows: Rows) -> bool:
-        """Whether some open row has not improved for long, so that it matters whether it still travels."""
-        return bool((self.open[rows] & (step - self._marked[rows] > PATIENCE)).any())
-
-    def drop(self, keep: Mask) -> None:
-        """Only these of the present rows go on."""
-        self._history = [(step, excess[keep]) for step, excess in self._history]
-        self.total = self.total[keep]
-
-    def forecast(self, step: int, rows: Rows) -> Forecast:
-        """What the open rows still need, at the rate of the later half of their steps."""
-        present = self.open[rows]
-        left = self._left()[present]
-        with numpy.errstate(all="ignore"):
-            grown = float((self.total / self.first[rows])[present].max())
-            decades = float(numpy.log(self._history[-1][1][present]).max())
-        return Forecast(step, float(left.max()), grown, decades)
-
-    def steps_left(self, rows: Rows) -> float:
-        """Steps until half of the open rows reach their tolerance, at the rate of late.
-
-        A look for every row that ends would cost more than the steps that a row takes too many.
-        """
-        left = numpy.sort(self._left()[self.open[rows]])
-        return float(left[(len(left) - 1) // 2])
-
-    def _left(self) -> Numbers:
-        """Steps that each present row still needs, at the rate of the later half; infinite where its residual does not fall."""
-        now, excess = self._history[-1]
-        then, earlier = later_half(self._history)
-        if then == now:
-            return numpy.full(len(excess), math.inf)
-        with numpy.errstate(all="ignore"):
-            left = numpy.log(excess)
-            steps = left * (now - then) / (numpy.log(earlier) - left)
-        return numpy.where(excess <= 1, 1.0, numpy.where(steps > 0, steps, math.inf))
-
-    def _scale(self, rows: Rows, size: Numbers) -> Numbers:
-        """What residuals are relative to; for a leaf that vanishes, the last digit of the largest that it has been."""
-        if self.goal.scale is not None:
-            return self.goal.scale[rows]
-        largest = numpy.fmax(self._largest[rows], size)
-        self._largest[rows] = largest
-        self.scale[rows] = numpy.fmax(size, self.goal.rounding * largest)
-        return self.scale[rows]
-
-    def _with_vanishing_leaves(
-        self, rows: Rows, residual: Numbers, size: Numbers, scale: Numbers, reach: Callable[[], Numbers]
-    ) -> Numbers:
+    def _with_vanishing_leaves(self, residual: Numbers, reach: Callable[[], Numbers]) -> Numbers:
         """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
 
         The momentum of an optimiser is zero where its parameters rest. F is asked for it only where such leaves alone, far
         below what they have been, keep a row from its tolerance.
         """
-        goal = self.goal
+        goal, size, scale = self.goal, self._size, self._scale
         assert goal.rtol is not None
         missed = residual > goal.rtol * scale + goal.atol
-        vanishing = missed & (size < VANISHING * self._largest[rows])
-        decisive = vanishing & ~(missed & ~vanishing).any(axis=1, keepdims=True) & self.open[rows][:, None]
+        vanishing = missed & (size < VANISHING * self._largest)
+        decisive = vanishing & ~(missed & ~vanishing).any(axis=1, keepdims=True)
         if not decisive.any():
             return scale
-        whole = numpy.sqrt(numpy.square(size).sum(axis=1, keepdims=True))
-        self.scale[rows] = numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach(), whole)), scale)
-        return self.scale[rows]
+        return numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach()[self.places], _whole(size)[:, None])), scale)
+
+    # What the open problems still need.
+
+    def steps_left(self) -> float:
+        """Steps to the tolerance, of the slowest, at the rate of late; infinite where a residual does not fall."""
+        return self._left(self._worst)
+
+    def steps_left_of_half(self) -> float:
+        """The same until half of the open problems are there."""
+        return self._left(self._middle)
+
+    def _left(self, excess: list[float]) -> float:
+        now, then = excess[-1], excess[self._half_way()]
+        if now <= 1:
+            return 1.0
+        if not now < then < math.inf:
+            return math.inf
+        return math.log(now) * (self._steps[-1] - self._steps[self._half_way()]) / math.log(then / now)
+
+    def _half_way(self) -> int:
+        """The first look in the later half of the steps taken, or the last but one if that is earlier."""
+        now, steps = self._steps[-1], self._steps
+        found = max(len(steps) - 2, 0)
+        while found > 0 and 2 * steps[found - 1] >= now:
+            found -= 1
+        return found
+
+    def forecast(self) -> Forecast:
+        """What the open problems still need, at the rate of the later half of their steps."""
+        first = self.first[self.open]
+        grown = self.total / first[0] if self.alone and first[0] else (self.total / first).max()
+        worst = self._worst[-1]
+        return Forecast(self._steps[-1], self.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
+
+    def rate(self) -> Numbers:
+        """By how much residuals have fallen in a step, of late, a row an open problem; 1 where they have not."""
+        then = self._half_way()
+        now, earlier = _rows(self._excess[-1]), _rows(self._excess[then])
+        steps = self._steps[-1] - self._steps[then]
+        rate = (now / earlier) ** (1 / steps) if steps else numpy.ones(len(now))
+        return numpy.where(rate < 1, rate, 1.0)
+
+    def stagnates(self) -> bool:
+        """Whether some problem has not improved for long."""
+        return self._steps[-1] > PATIENCE and bool(self._stagnant().any())
+
+    def _stagnant(self) -> Mask:
+        """Which problems have not improved for long."""
+        before = sum(step <= self._steps[-1] - PATIENCE for step in self._steps)
+        if not before:
+            return numpy.zeros(len(self.open), dtype=bool)
+        best = [numpy.fmin.reduce(_table(some)) for some in (self._totals[:before], self._totals[before:])]
+        return ~(best[1] < BETTER * best[0])
+
+    # How problems end.
+
+    def below(self) -> Mask:
+        """Which of the open problems are below the tolerance, and not only beside an iterate that has run away."""
+        if self.goal.scale is None:
+            self.scale[self.open] = self._scale
+        below: Mask = _rows(self._excess[-1]) <= 1
+        if self.goal.scale is None and below.any():
+            whole, total = _rows(self._size if self.alone else _whole(self._size)), _rows(self.total)
+            # In an iterate so large a smaller residual is rounded away.
+            visible = numpy.fmax(total, 4 * self.goal.rounding * whole)
+            below &= ~((visible > SHRUNK * numpy.fmax.reduce(_table(self._totals))) & (whole > FAR * self._began))
+        return below
+
+    def judge(self, converged: Mask, travels: Mask | None) -> Mask | None:
+        """Which problems end now, None for none; their ends are noted. `travels` says which are still on their way."""
+        goal, step, total = self.goal, self._steps[-1], _rows(self.total)
+        code = numpy.zeros(len(total), dtype=numpy.int64)
+        totals = _table(self._totals)
+        if goal.rtol is not None:
+            if step > PATIENCE:
+                code[self._stagnant() if travels is None else self._stagnant() & ~travels] = STAGNATED
+            code[total > goal.growth * numpy.fmin.reduce(totals)] = DIVERGED
+        if step >= goal.limit:
+            early = [entry for at, entry in zip(self._steps, totals, strict=True) if 2 * at <= goal.limit]
+            if early:
+                highest = numpy.fmax.reduce(early)
+                code[(code == GOES_ON) & (total > GREW * highest) & (highest > 0)] = DIVERGED
+        if goal.rtol is not None:
+            code[converged] = CONVERGED
+        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[self.open]).all(axis=1))] = NONFINITE
+        ended: Mask = (code != GOES_ON) if step < goal.limit else numpy.ones(len(total), dtype=bool)
+        if goal.rtol is None and goal.negligible > 0:
+            ended |= converged  # below what counts as a residual at all
+        if not ended.any():
+            return None
+        self.code[self.open[ended]], self.ends[self.open[ended]] = code[ended], step
+        return ended
+
+    def forget(self, ended: Mask) -> None:
+        """These have ended: nothing more is noted of them."""
+        stay = ~ended
+        self.open = self.open[stay]
+        if not len(self.open):
+            return
+        self.places = (numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places)[stay]
+        self._totals = list(_table(self._totals)[:, stay])
+        self._excess = list(_table(self._excess)[:, stay])
+        self._scale, self.total = self._scale[stay], self.total[stay]
+        if self.goal.scale is None:
+            self._size, self._largest, self._began = self._size[stay], self._largest[stay], self._began[stay]
+        self._lowest = float(_table(self._totals).min())
+
+    def only_open_are_present(self) -> None:
+        """The others have been left out of the state."""
+        self.places = slice(None)
+
+
+def _rows(entry: Any) -> Numbers:
+    """What was noted at a look, as an array with a row a problem."""
+    return numpy.array([entry]) if isinstance(entry, float) else entry
+
+
+def _table(entries: list[Any]) -> Numbers:
+    """What was noted at several looks, (looks, problems)."""
+    return numpy.array(entries).reshape(len(entries), -1)
+
+
+def _whole(size: Numbers) -> Numbers:
+    """The norm of all leaves together."""
+    return size[:, 0] if size.shape[1] == 1 else numpy.sqrt(numpy.square(size).sum(axis=1))
+
+
+def _largest_of(leaves: Numbers) -> Numbers:
+    return leaves[:, 0] if leaves.shape[1] == 1 else leaves.max(axis=1)

@@ -9,6 +9,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.state.shards import current, greatest, total
+
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 Mask: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.bool_]]"
 Rows: TypeAlias = "slice | numpy.ndarray[Any, numpy.dtype[numpy.int64]]"
@@ -25,20 +27,59 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     the dtype, the vector is scaled by its largest entry first.
     """
     with torch.no_grad():
-        if len(sizes) == 1 and vectors[0].shape[0] == 1:  # the innermost loop
-            found = [numpy.array([[norm_of(vector)]]) for vector in vectors]
+        if current() is not None:
+            return _of_all_ranks(vectors, sizes)
+        if len(sizes) == 1:  # the innermost loop
+            found = [_of_one_leaf(vector, sizes[0]) for vector in vectors]
         else:
             norms = torch.stack([_norms(vector, sizes, _plain) for vector in vectors])
             found = list(norms.double().cpu().numpy())
         low, high = SAFE[vectors[0].dtype]
-        if all(low < one.min() and one.max() < high for one in found):
-            return found
-        return list(torch.stack([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy())
+        for one in found:
+            if not (low < one.min() and one.max() < high):
+                return list(torch.stack([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy())
+        return found
+
+
+def _of_one_leaf(vector: Tensor, size: int) -> Numbers:
+    if vector.shape[0] == 1 and vector.shape[1] > 1:
+        return numpy.array([[norm_of(vector)]])
+    norm = vector.abs() if vector.shape[1] == 1 and size != 1 else torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+    return norm.cpu().numpy().astype(numpy.float64)
 
 
 def norm_of(vector: Tensor) -> float:
     """‖v‖ of the only row, as a number, without care for its range."""
+    if current() is not None:
+        return float(leaf_norms([vector], [vector.shape[1]])[0][0, 0])
     return torch.linalg.vector_norm(vector).item()
+
+
+def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]:
+    """‖v‖ of the only row of each vector, states of one leaf, as numbers."""
+    if current() is not None:
+        return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]  # one exchange for all of them
+    low, high = SAFE[vectors[0].dtype]
+    plain = [norm_of(vector) for vector in vectors]
+    if all(low < found < high for found in plain):
+        return plain
+    return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]
+
+
+def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
+    """`leaf_norms` of vectors that are divided over ranks, after one exchange; two where squares leave the range of float64."""
+    known = [vector.shape[1] == 1 for vector in vectors]  # norms already; of a divided vector every rank has two numbers or more
+    here = torch.stack([_norms(vector, sizes, _plain).double() for vector in vectors])
+    low, high = SAFE[vectors[0].dtype]
+    if not (low < float(here.min()) and float(here.max()) < high):  # of this rank alone: others may do otherwise
+        here = torch.stack([_norms(vector, sizes, _scaled).double() for vector in vectors])
+    found = total(here.square()).sqrt().cpu().numpy()
+    low, high = SAFE[torch.float64]
+    if not (low < found.min() and found.max() < high):
+        largest = greatest(here)
+        usable = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
+        found = (total((here / usable).square()).sqrt() * usable).cpu().numpy()
+    return [here[i].cpu().numpy() if norm else found[i] for i, norm in enumerate(known)]
 
 
 def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:
@@ -62,6 +103,8 @@ def _scaled(part: Tensor) -> Tensor:
 
 def norms(vector: Tensor) -> list[float]:
     """The 2-norm of each row."""
+    if vector.shape[0] == 1:
+        return norms_of_one([vector], [vector.shape[1]])
     return leaf_norms([vector], [vector.shape[1]])[0][:, 0].tolist()
 
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
+import torch
 from torch import Tensor
 
-from steadygrad.iteration.judge import Goal
-from steadygrad.iteration.norms import Numbers, Rows
-from steadygrad.iteration.solver import Forecast, Iteration
+from steadygrad.iteration.error import distances, gains
+from steadygrad.iteration.goal import Goal
+from steadygrad.iteration.judge import Judge
+from steadygrad.iteration.kept import Kept
+from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_of_one
+from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
+from steadygrad.state.shards import columns_of_all
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
+WORTH = 2**15
+"""Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
+long as so many tanh and small matrix products (0.3 ms at 8 ns a number)."""
+FALLS = 0.5
+"""The share of the distance at the look before that is left at least, by the estimates of a solver that does not fall evenly."""
+SPAN = 25
+"""Steps over which an iterate is seen to travel."""
+AHEAD = 0.25
+"""An iterate that is this share of its steps, laid end to end, away from where it was, travels; one in a cycle is not."""
 
 
 @dataclass
@@ -43,8 +59,8 @@ class Ended:
     """The last states, of the rows that were present."""
     rows: Rows
     """The rows that were present to the end."""
-    ends: Any = None
-    """The step at which each problem ended, whole numbers; None for all at the last."""
+    ends: Any
+    """The step at which each problem ended, whole numbers."""
 
     @property
     def divided(self) -> bool:
@@ -52,48 +68,40 @@ class Ended:
         return not isinstance(self.rows, slice)
 
 
-class Run(ABC):
-    """One run of a solver: the present state and how it goes on. What a look is depends on how many problems there are."""
+class Run:
+    """One run of a solver: the present state and how it goes on.
 
-    def __init__(self, solver: Iteration, problem: Any, start: Tensor, goal: Goal, wanted: frozenset[int]) -> None:
+    Problems that have ended are frozen, or left out where the problem can be had without them and that pays.
+    """
+
+    def __init__(self, solver: Iteration, problem: Any, start: Tensor, goal: Goal, divide: bool, wanted: frozenset[int]) -> None:
+        problems = start.shape[0]
         self.solver, self.problem, self.goal, self.wanted = solver, problem, goal, wanted
         self.state = solver.init(problem, start)
         self.step = 0
         self.trail: deque[Any] = deque([self.state], maxlen=goal.trail)
         self.iterates: dict[int, Tensor] = {}
+        self.divide = divide and problems > 1
+        self.judge = Judge(goal, problems, self.divide)
+        self.kept = Kept(solver, self.judge, problems)
+        self.gain: Numbers = numpy.ones(problems)
+        self.distance: Numbers = numpy.full(problems, math.inf)
+        self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
-
-    @abstractmethod
-    def look(self) -> bool:
-        """Judge the present state; whether every problem has ended."""
-
-    @abstractmethod
-    def steps_left(self) -> float:
-        """Steps until half of the open problems reach their tolerance, at the rate of late; infinite where none can be told."""
-
-    @abstractmethod
-    def forecast(self) -> Forecast:
-        """What the last look tells of the problems that are open."""
-
-    @abstractmethod
-    def ended(self) -> Ended:
-        """Where the run ended."""
-
-    @abstractmethod
-    def wanted_now(self, value: Tensor) -> Tensor:
-        """The iterates of all problems at a step that is wanted."""
+        self._numbers = columns_of_all(start.shape[1])
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
         due = 0 if self.solver.progress(self.state) is not None else 1
-        while True:
-            self._advance(min(self._whole_leaps(due), self.goal.limit))
-            if self.look():
-                return self.ended()
-            if self._turns:
-                self.state = self.solver.turn(self.problem, self.state, self.forecast())
-            due = self.goal.due(self.step, self.steps_left())
+        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
+            while True:
+                self._advance(min(self._whole_leaps(due), self.goal.limit))
+                if self._look():
+                    return self._ended()
+                if self._turns:
+                    self.state = self.solver.turn(self.problem, self.state, self.judge.forecast())
+                due = self.goal.due(self.step, self._steps_left())
 
     def _advance(self, due: int) -> None:
         solver, problem, state, trail = self.solver, self.problem, self.state, self.trail
@@ -106,7 +114,7 @@ class Run(ABC):
             trail.append(state)
             self.step += 1
             if self.step in self.wanted:
-                self.iterates[self.step] = self.wanted_now(solver.value(state))
+                self.iterates[self.step] = self.kept.with_open(solver.value(state))
         self.state = state
 
     def _whole_leaps(self, due: int) -> int:
@@ -116,3 +124,128 @@ class Run(ABC):
             return due
         leap = LONG * self._leap if self.goal.rtol is None else self._leap
         return self.step + max(leap, (due - self.step) // leap * leap)
+
+    def _look(self) -> bool:
+        """Judge the present state; whether every problem has ended."""
+        solver, goal, judge = self.solver, self.goal, self.judge
+        residual = solver.progress(self.state)
+        assert residual is not None, "the residual is known after the first step"
+        value = solver.value(self.state) if goal.scale is None else None
+        vectors = [residual] if value is None else [residual, value]
+        measured: list[Any] = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
+        ended: Mask | None = None
+        if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
+            ended = self._judged(measured[0], self._travels(value, measured[0]))
+        if value is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
+            self._anchor = (self.step, value.detach())
+        self.kept.note(self.step, self.state, ended)
+        if ended is None:
+            return False
+        judge.forget(ended)
+        if not len(judge.open):
+            return True
+        if self.divide:
+            self._leave_out()
+        return False
+
+    def _judged(self, left: Any, travels: Mask | None) -> Mask | None:
+        """Which of the open problems end now; None for none."""
+        judge, goal = self.judge, self.goal
+        converged = judge.below()
+        if goal.trusted is not None and (self.step == goal.limit or converged.any()):
+            left = numpy.array([[left]]) if judge.alone else left
+            rate = numpy.ones(len(left))
+            rate[judge.places] = judge.rate()
+            scale = judge.scale[self.kept.rows]
+            found = distances(self.solver, list(self.trail), left, scale, rate, goal)[judge.places]
+            found = self._steadied(found, self.distance[judge.open])
+            self.distance[judge.open] = found
+            converged &= found <= goal.trusted
+        return judge.judge(converged, travels)
+
+    def _steadied(self, found: Numbers, before: Numbers) -> Numbers:
+        """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
+
+        A search that looks until an estimate is small enough would else end at the one that happens to be low.
+        """
+        if self.goal.trail <= 2:
+            return found
+        return numpy.where((found > 0) & numpy.isfinite(before), numpy.fmax(found, FALLS * before), found)
+
+    def _steps_left(self) -> float:
+        """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""
+        if self.goal.rtol is None:
+            return math.inf
+        left = self.judge.steps_left()
+        if self.divide and len(self.judge.open) > 1:
+            half = self.judge.steps_left_of_half()
+            if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
+                return half
+        return left
+
+    def _expected(self, left: float) -> float:
+        """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""
+        return min(left if math.isfinite(left) else self.step, self.goal.limit - self.step)
+
+    def _pays(self, problems: int, steps: float) -> bool:
+        """Whether it is worth while to leave out so many problems for so many steps."""
+        return problems * self._numbers * steps >= WORTH
+
+    def _leave_out(self) -> None:
+        """Go on without the rows that have ended, where that pays and the problem can be had for the others."""
+        keep = self.kept.open_ones()
+        if not self._pays(len(keep) - int(keep.sum()), self._expected(self.judge.steps_left())):
+            return
+        value = self.solver.value(self.state)
+        index = torch.from_numpy(numpy.flatnonzero(keep)).to(value.device)
+        part = self.problem.part(index, value)
+        if part is None:
+            self.divide = False
+            return
+        if self.goal.trusted is None:  # the gains of those, while the states that tell them are there
+            found = gains(self.solver, list(self.trail))()[0]
+            self.gain[self.kept.rows] = numpy.where(keep, self.gain[self.kept.rows], found)
+        self.kept.leave_out(keep, index, value)
+        self.state = several_of(self.state, index)
+        self.problem = part
+        for _ in range(len(self.trail)):
+            self.trail.append(several_of(self.trail.popleft(), index))
+        if self._anchor is not None:
+            self._anchor = (self._anchor[0], self._anchor[1][index])
+        self.judge.only_open_are_present()
+
+    def _reach(self, value: Tensor | None) -> Callable[[], Numbers] | None:
+        """How to find out how large the leaves become where the state changes by its own size; None for a single leaf."""
+        goal = self.goal
+        if value is None or goal.reach is None or len(goal.sizes) == 1:
+            return None
+        reach = goal.reach
+        return lambda: leaf_norms([reach(self.problem, value.detach())], goal.sizes)[0]
+
+    def _travels(self, value: Tensor | None, left: Any) -> Mask | None:
+        """Which problems whose residual has long been flat move on rather than to and fro; None where nobody needs to know."""
+        if value is None or self._anchor is None or self.goal.rtol is None or not self.judge.stagnates():
+            return None
+        step, before = self._anchor
+        moved = leaf_norms([value.detach() - before], self.goal.sizes)[0]
+        found: Mask = (moved > AHEAD * (self.step - step) * left).any(axis=1)
+        return found[self.judge.places]
+
+    def _ended(self) -> Ended:
+        assert self.kept.value is not None, "every row that ends is kept"
+        judge = self.judge
+        return Ended(
+            value=self.kept.value,
+            status=judge.statuses,
+            steps=self.step,
+            residuals=judge.trace,
+            first=judge.first,
+            norms=self.kept.norms,
+            gain=self.gain,
+            distance=self.distance,
+            scale=judge.scale,
+            iterates=self.iterates,
+            trail=list(self.trail),
+            rows=self.kept.rows,
+            ends=judge.ends,
+        )

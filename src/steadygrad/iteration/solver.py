@@ -60,6 +60,10 @@ class Iteration(ABC):
         """An estimate of ‖error‖ / ‖residual‖, one a problem, or how to work it out, from solvers that have one of their own."""
         return None
 
+    def anchors(self, state: Any) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Earlier points with the residuals there, from solvers whose last steps do not tell the distance by themselves."""
+        return ()
+
     def hold(self, state: Any) -> Any:
         """What is to be kept of a state so that its value can be told later; less than all where a state holds more."""
         return state

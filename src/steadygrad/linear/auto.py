@@ -10,6 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.fixedpoint.anderson import lengths, products
 from steadygrad.iteration import Forecast
 from steadygrad.iteration.error import Gains
 from steadygrad.iteration.norms import Numbers, numbers
@@ -18,7 +19,8 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import length, norm, over
+from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
 SERIES = 300
@@ -109,7 +111,7 @@ class Auto(LinearSolver):
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
         if state.solver == "series":
-            terms = min(SERIES, SMALL * problem.b.shape[1])
+            terms = min(SERIES, SMALL * columns_of_all(problem.b.shape[1]))
             grew = forecast.grown > GREW
             if grew or (forecast.step >= HEAD and forecast.left > terms):
                 begun = _smaller(state.at, state.begun)
@@ -150,11 +152,10 @@ def leapt(sum: Sum) -> Sum:
     shape = sum.v.shape
     terms = torch.stack([v.reshape(shape) for v, _ in sum.seen], dim=1)
     changes = terms - torch.stack([image.reshape(shape) for _, image in sum.seen], dim=1)
-    size = torch.linalg.vector_norm(changes, dim=2, keepdim=True)
+    size = lengths(changes)
     unit = changes / torch.where(size > 0, size, torch.ones_like(size))
-    gram = (unit @ unit.mT).double()
+    gram, along = products(unit, sum.v)
     ridge = 10 * torch.finfo(terms.dtype).eps * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    along = (sum.v.unsqueeze(1) @ unit.mT).mT.double()
     c = (torch.linalg.solve_ex(gram + ridge, along).result.to(terms.dtype) / torch.where(size > 0, size, torch.inf)).mT
     v = sum.v - (c @ changes).squeeze(1)
     ahead = norm(v) < LEAPT * norm(sum.v)
@@ -179,7 +180,7 @@ def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
     if not len(seen):
         return False
     if steps == RESTART and state.cycle is not None:
-        left = norm(krylov.coefficients()[1])
+        left = length(krylov.coefficients()[1])
         if bool((left > STALLED * state.cycle).any()):
             return True
     singular = torch.linalg.svdvals(seen)

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadygrad.state.rows import length as length_here
 from steadygrad.state.rows import norm, over
+from steadygrad.state.shards import columns_of_all, current, total
 
 BLOCK = 8
 """Vectors a block: few enough to waste little, many enough for products that pay."""
@@ -28,7 +30,8 @@ class Basis(NamedTuple):
 
     @property
     def size(self) -> int:
-        return self.blocks[0].shape[2]
+        """How many numbers a vector has, on all ranks together."""
+        return columns_of_all(self.blocks[0].shape[2])
 
     @property
     def last(self) -> Tensor:
@@ -45,24 +48,35 @@ class Basis(NamedTuple):
         block[:, self.filled - (room - block.shape[1])] = vector
         return Basis(blocks, self.filled + 1)
 
-    def absorb(self, vector: Tensor, floor: Tensor | float = 0.0) -> tuple[Basis, Tensor, Tensor]:
+    def absorb(self, vector: Tensor, floor: Tensor | float = 0.0, relative: float = 0.0) -> tuple[Basis, Tensor, Tensor]:
         """The basis with the part of a vector that is new, normalised; its coefficients on the basis; the size of that part.
 
-        A part no larger than `floor` is rounding: zero is appended for it.
+        A part no larger than `floor`, or than `relative` of the vector, is rounding: zero is appended for it.
         """
-        whole = norm(vector)
-        column = self.along(vector)
+        column, whole = self._along_and_size(vector)
         vector = vector - self.combine(column)
         length = norm(vector)
         if bool((length < CANCELLED * whole).any()):  # what is left is so small that rounding shows
             again = self.along(vector)
             vector = vector - self.combine(again)
             column, length = column + again, norm(vector)
-        length = torch.where(length <= floor, 0.0, length)
+        length = torch.where((length <= floor) | (length <= relative * whole), 0.0, length)
         return self.append(over(vector, length)), column, length
 
     def along(self, vector: Tensor) -> Tensor:
         """The inner products with all vectors, (problems, count)."""
+        return total(self._along_here(vector))
+
+    def _along_and_size(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """The inner products with all vectors, and ‖vector‖: one exchange for both where the state is divided."""
+        if current() is None:
+            return self.along(vector), norm(vector)
+        here = self._along_here(vector).double()
+        both = total(torch.cat([here, length_here(vector).double().square()], dim=1))
+        return both[:, :-1].to(vector.dtype), both[:, -1:].sqrt().to(vector.dtype)
+
+    def _along_here(self, vector: Tensor) -> Tensor:
+        """The inner products of what this rank holds."""
         row = vector.unsqueeze(1)  # row times block: seven times faster than block times column
         parts = [(row @ block.mT).squeeze(1) for block in self._filled(self.filled)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

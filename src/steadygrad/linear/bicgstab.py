@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.linear.solver import LinearSolver, System
-from steadygrad.state.rows import dot, over
+from steadygrad.state.rows import dot, dots, over
 
 BROKEN = 1e-14
 """A shadow residual whose cosine to the residual is below this has broken down: a hundred roundings of float64."""
@@ -43,13 +43,14 @@ class BiCGSTAB(LinearSolver):
         alpha = over(rho, dot(shadow, q))
         half = r - alpha * q
         t = half - problem.vjp(half)
-        omega = over(dot(t, half), dot(t, t))
+        omega = over(*dots([half, t], t))
         z = z + alpha * p + omega * half
         r = half - omega * t
-        rho, previous = dot(shadow, r), rho
+        previous = rho
+        rho, square = dots([shadow, r], r)
         beta = over(rho, previous) * over(alpha, omega)
         p = r + beta * (p - omega * q)
-        broken = rho.abs() <= BROKEN * dot(shadow, shadow).sqrt() * dot(r, r).sqrt()
+        broken = rho.abs() <= BROKEN * dot(shadow, shadow).sqrt() * square.sqrt()
         if broken.any():
             shadow, p = torch.where(broken, r, shadow), torch.where(broken, r, p)
             rho = dot(shadow, r)

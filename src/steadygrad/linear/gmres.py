@@ -12,7 +12,7 @@ from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.basis import Basis
 from steadygrad.linear.solver import LinearSolver, System
 from steadygrad.method import check_count
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import length, norm, over
 
 CENTRE = 1.6
 """Both guesses behind `gain_of` are low; this factor is the median of error / guess over the test problems."""
@@ -40,8 +40,7 @@ class Krylov(NamedTuple):
     def extended(self, problem: System) -> Krylov:
         """The space with one more direction, for one product."""
         image = problem.vjp(self.basis.last)
-        floor = BREAKDOWN * torch.finfo(image.dtype).eps * norm(image)
-        basis, column, length = self.basis.absorb(image, floor)
+        basis, column, length = self.basis.absorb(image, relative=BREAKDOWN * torch.finfo(image.dtype).eps)
         return self._replace(basis=basis, columns=(*self.columns, torch.cat([column, length], dim=1).double()))
 
     def hessenberg(self) -> Tensor:
@@ -92,7 +91,7 @@ class GMRES(LinearSolver):
         return state.z + state.basis.combine(state.coefficients()[0]) if state.columns else state.z
 
     def residual(self, state: Krylov) -> Tensor:
-        return norm(state.coefficients()[1]) if state.columns else state.beta
+        return length(state.coefficients()[1]) if state.columns else state.beta
 
     def gain(self, state: Krylov) -> Numbers:
         return numbers(gain_of(state.hessenberg()) if state.columns else torch.ones_like(state.beta))
@@ -108,7 +107,7 @@ def gain_of(hessenberg: Tensor) -> Tensor:
     normal = torch.linalg.qr(hessenberg, mode="complete").Q[:, :, -1]
     square = torch.cat([hessenberg, torch.zeros_like(hessenberg[:, :, :1])], dim=2)
     square[:, -1, -1] = hessenberg.square().sum(dim=(1, 2)).div(hessenberg.shape[2]).sqrt()
-    own = norm(torch.linalg.solve_ex(square, normal.unsqueeze(2)).result.squeeze(2))
+    own = length(torch.linalg.solve_ex(square, normal.unsqueeze(2)).result.squeeze(2))
     upper = torch.linalg.qr(hessenberg, mode="r").R
     inverse = torch.linalg.inv_ex(upper).inverse
     mean = inverse.square().sum(dim=(1, 2)).div(upper.shape[1]).sqrt().unsqueeze(1)

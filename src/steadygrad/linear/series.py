@@ -11,6 +11,7 @@ from steadygrad.iteration.norms import norms
 from steadygrad.linear.solver import LinearSolution
 from steadygrad.solution import Status
 from steadygrad.state.rows import norm
+from steadygrad.state.shards import greatest, rows_everywhere
 from steadygrad.update.jacobian import Linear
 
 TERMS = 20
@@ -42,12 +43,12 @@ def instead_of_what_failed(solved: LinearSolution, jacobian: Linear, b: Tensor, 
     ]
     if not rows:
         return solved
-    scale = b.abs().amax(dim=1, keepdim=True)
+    scale = greatest(b.abs().amax(dim=1, keepdim=True))
     scale = torch.where((scale > 0) & scale.isfinite(), scale, torch.ones_like(scale))
     series = best_series(jacobian, b / scale) * scale
     mask = torch.zeros_like(b[:, :1], dtype=torch.bool)
     mask[rows] = True
-    z = torch.where(mask & series.isfinite().all(dim=1, keepdim=True), series, solved.z)
+    z = torch.where(mask & rows_everywhere(series.isfinite().all(dim=1, keepdim=True)), series, solved.z)
     left, size = norms((b - z + jacobian.vjp(z)) / scale), norms(b / scale)
     residual = [left[i] / size[i] if i in rows and size[i] else r for i, r in enumerate(solved.residual)]
     return replace(solved, z=z, residual=residual)

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, Iteration, drive
-from steadygrad.iteration.error import Errors, gains
+from steadygrad.iteration.error import FLOOR, Errors, gains
 from steadygrad.iteration.norms import Numbers, norms
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
+from steadygrad.state.shards import somewhere
 from steadygrad.update.jacobian import Linear
 
 TRAIL = 6
@@ -27,6 +28,12 @@ SAFE = (1e-6, 1e6)
 """Cotangents outside of this are scaled before the solve, since squares of them could leave the range of the dtype."""
 BEYOND = 1e3
 """A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
+MARGIN = 0.9
+"""Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
+FAR_ABOVE = 100.0
+"""But a residual so many times its tolerance is not converged, whatever rounding allows."""
+NEARLY = 1e-3
+"""A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -57,11 +64,11 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b - z + self.jacobian.vjp(z) if z.any() else self.b
+        return self.b - z + self.jacobian.vjp(z) if somewhere(bool(z.any())) else self.b
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.jacobian.vjp(z) + self.b if z.any() else self.b
+        return self.jacobian.vjp(z) + self.b if somewhere(bool(z.any())) else self.b
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""
@@ -133,18 +140,20 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b for every row of b, from z or from zero. b = 0 gives z = 0."""
-        largest: Numbers = b.detach().abs().amax(dim=1).double().cpu().numpy()
-        if not largest.any():
-            rows = b.shape[0]
+        rows, size = b.shape[0], norms(b)
+        if not any(size):
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
-        if self.scale_free and not (largest.min() > SAFE[0] and largest.max() < SAFE[1]):
-            usable = numpy.where((largest > 0) & numpy.isfinite(largest), largest, 1.0)
-            if (usable > SAFE[1]).any() or (usable < SAFE[0]).any():
-                scale = torch.from_numpy(usable).to(b).unsqueeze(1)
-                solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
-                return replace(solved, z=solved.z * scale)
-        start = torch.zeros_like(b) if z is None else torch.where(b.any(dim=1, keepdim=True), z, torch.zeros_like(z))
-        return _certified(self, System(jacobian, b), start)
+        usable = [s if s > 0 and math.isfinite(s) else 1.0 for s in size]
+        if self.scale_free and not (min(usable) > SAFE[0] and max(usable) < SAFE[1]):
+            scale = torch.tensor(usable, dtype=torch.float64).to(b).unsqueeze(1)
+            solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
+            return replace(solved, z=solved.z * scale)
+        if z is None:
+            start = torch.zeros_like(b)
+        else:
+            asked = torch.tensor(size, device=b.device).unsqueeze(1) != 0
+            start = z if all(size) else torch.where(asked, z, torch.zeros_like(z))
+        return _certified(self, System(jacobian, b), start, numpy.array(size))
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,15 +198,17 @@ def precision_of(jacobian: Linear, b: Tensor) -> torch.dtype:
     return getattr(jacobian, "precision", None) or b.dtype
 
 
-def _certified(solver: IterativeSolver, system: System, start: Tensor) -> LinearSolution:
-    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once."""
+def _certified(solver: IterativeSolver, system: System, start: Tensor, size: Numbers) -> LinearSolution:
+    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once.
+
+    `size` are the norms of b.
+    """
     b, precision = system.b, precision_of(system.jacobian, system.b)
     eps = torch.finfo(precision).eps
     limit, rtol, atol = solver.tolerance(precision)
-    size = numpy.array(norms(b))
     goal = Goal(
         limit=limit,
-        rtol=rtol,
+        rtol=rtol if rtol is None or solver.exact_residual or rtol < BEYOND * eps else MARGIN * rtol,
         atol=atol,
         sizes=(b.shape[1],),
         scale=size[:, None],
@@ -267,9 +278,11 @@ def _judged(
         return Status.NONFINITE
     if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
-    floor = min(4 * torch.finfo(precision).eps * growth, 100 * rtol)
-    if status is Status.STAGNATED and residual <= floor and error <= max(rtol, ROUNDING * torch.finfo(precision).eps):
-        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
+    rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
+    least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
+    at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
+    if status is Status.STAGNATED and at_floor:
+        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖, or where large terms of Jᵀz cancel
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
     return status

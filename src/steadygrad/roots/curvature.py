@@ -33,7 +33,7 @@ def away_from_a_saddle(update: Update, h: Tensor) -> Tensor:
 
 def smallest_curvature(jacobian: Jacobian, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The smallest eigenvalue of I − J with its vector, and the largest in modulus, row by row, for a symmetric J."""
-    draw = torch.randn(h.shape, generator=torch.Generator().manual_seed(0), dtype=h.dtype).to(h.device)
+    draw = torch.randn(h.shape, generator=torch.Generator("cpu").manual_seed(0), dtype=h.dtype, device="cpu").to(h.device)
     v = over(draw, norm(draw))
     vectors, diagonal, beside = [v], list[Tensor](), list[Tensor]()
     for _ in range(min(STEPS, h.shape[1])):

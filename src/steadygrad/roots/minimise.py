@@ -18,6 +18,7 @@ from steadygrad.roots.newton import combine, differentiable, far_from, newton_st
 from steadygrad.state import State, leaves_of, map_state
 from steadygrad.state.rows import dot, norm
 from steadygrad.update import Update
+from steadygrad.update.levels import Below, Levels, transformed
 
 
 def lbfgs(parameters: list[Tensor]) -> torch.optim.Optimizer:
@@ -145,19 +146,34 @@ class EnergyStep:
     scale: float = 1.0
     """What ∇E is multiplied by, so that I − J, the Hessian, is of the size of one: else rounding swallows it."""
 
+    def below(self, levels: Levels, args: tuple[Any, ...]) -> EnergyStep:
+        """The step of the same energy on plain tensors, below transforms of torch.func."""
+        return EnergyStep(Below(self.energy, args, levels), self.scale)
+
     def __call__(self, h: State, *args: Any) -> State:
+        if transformed():  # autograd's own graph knows nothing of the levels
+
+            def total(h: State) -> Tensor:
+                return self._energy(h, *args).sum()
+
+            gradient = torch.func.grad(total)(h)
+            return combine(h, gradient, lambda a, b: a - self.scale * b)
         recorded = torch.is_grad_enabled()
         with torch.enable_grad():
             if not (recorded and all(leaf.requires_grad for leaf in leaves_of(h))):
                 h = map_state(lambda leaf: leaf.detach().requires_grad_(), h)
-            value = self.energy(h, *args)
-            if not isinstance(cast("object", value), Tensor):
-                raise TypeError(f"energy must return a tensor, one number or one a problem; got {type(value).__name__}.")
+            value = self._energy(h, *args)
             leaves = leaves_of(h)
             grads = torch.autograd.grad(value.sum(), leaves, create_graph=recorded, materialize_grads=True)
         remaining = iter(grads)
         gradient = map_state(lambda _: next(remaining), h)
         return combine(h, gradient, lambda a, b: a - self.scale * b)
+
+    def _energy(self, h: State, *args: Any) -> Tensor:
+        value = self.energy(h, *args)
+        if not isinstance(cast("object", value), Tensor):
+            raise TypeError(f"energy must return a tensor, one number or one a problem; got {type(value).__name__}.")
+        return value
 
 
 def scale_for(energy: Callable[..., Tensor], h0: State, args: tuple[Any, ...]) -> float:

@@ -166,6 +166,11 @@ def _batch_of(leaves: Sequence[Tensor], batch_dims: int) -> torch.Size:
 def _check_leaf(leaf: Tensor, first: Tensor) -> None:
     if leaf.is_nested or leaf.layout is not torch.strided:
         raise TypeError(f"a state must be a dense tensor; got {_kind_of(leaf)}; {_DENSE}")
+    if type(leaf).__name__ == "DTensor":  # by its name: torch.distributed.tensor takes long to import
+        raise TypeError(
+            "a state cannot be a DTensor: F does its own exchange between ranks. Give the part of this rank, h0.to_local(), and "
+            "group=h0.device_mesh.get_group(); DTensor.from_local makes one of the value."
+        )
     if leaf.device.type == "meta":
         raise TypeError("a state on the meta device has no values to iterate; give h0 on a real device (.to_empty(), zeros).")
     if not leaf.dtype.is_floating_point:

@@ -9,12 +9,15 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
+from torch.autograd import Variable
+from torch.autograd.graph import saved_tensors_hooks
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 
+_backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
+"""What torch.autograd.grad calls after checks of its own, which take a third of a small product's time."""
 KEPT = 6
 """Products that a leap of the series hands back, for the estimate of the error: each takes the memory of a state."""
 
@@ -130,12 +133,15 @@ class Jacobian:
         shape, outputs, inputs = self.layout.shapes[0], tuple(self.outputs), tuple(self.inputs)
         term, total = v.view(shape), z.view(shape)
         self._spent[0] += steps
-        for _ in range(steps):
-            (image,) = self._grad(outputs, inputs, (term,))
-            self.structurally_zero = image is None
-            image = torch.zeros_like(term) if image is None else image
-            pairs.append((term, image))
-            total, term = total + term, image
+        try:
+            for _ in range(steps):
+                (image,) = _backward(outputs, (term,), True, False, inputs, allow_unreachable=True, accumulate_grad=False)
+                if image is None:
+                    self.structurally_zero, image = True, torch.zeros_like(term)
+                pairs.append((term, image))
+                total, term = total + term, image
+        except RuntimeError as error:
+            raise explained(error, _NO_SECOND) from error
         return total.reshape(z.shape), term.reshape(v.shape), list(pairs)
 
     def jvp(self, v: Tensor) -> Tensor:
@@ -149,10 +155,14 @@ class Jacobian:
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
         return self._jvp(v)
 
-    def _jvp(self, v: Tensor) -> Tensor:
+    def transpose(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Probes u, and the graph of Jᵀu that jvp differentiates by them: made once."""
         if self._transposed is None:
             self._transposed = self._transpose(self.outputs)
-        probes, pulled = self._transposed
+        return self._transposed
+
+    def _jvp(self, v: Tensor) -> Tensor:
+        probes, pulled = self.transpose()
         through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
         tangents = self.layout.split(v)
         grads: Sequence[Tensor | None] = [None] * len(probes)
@@ -189,9 +199,10 @@ class Jacobian:
     def _grad(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
     ) -> Sequence[Tensor | None]:
+        if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
+            return [None] * len(inputs)
         try:
-            # What torch.autograd.grad calls after its own checks, which take a third of a small product's time.
-            return _engine_run_backward(
+            return _backward(
                 tuple(outputs), tuple(v), True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
             )
         except RuntimeError as error:
@@ -278,11 +289,20 @@ def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     message = str(error)
     if "modified by an inplace operation" in message:
         return SteadyStateError(_CHANGED.format(message.split("operation: ")[-1].split(". Hint")[0]))
+    if "storage of size 0" in message:
+        return SteadyStateError(_FREED)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:
         return SteadyStateError(REENTRANT)
     if any(part in message for part in ("not implemented", "double backward", "once_differentiable", "differentiate twice")):
         return NoSecondDerivativeError(no_second.format(message.splitlines()[0]))
     return error
+
+
+_FREED = (
+    "a parameter that F uses was freed before a product with J: a module inside F was given to fully_shard by itself, which "
+    "frees its parameters after every pass through it. Shard the Equilibrium layer, or what holds it, and not its cell; or "
+    'choose a method that needs only Jᵀ, such as gradient="gmres" or "neumann-rbp".'
+)
 
 
 _NO_SECOND = (

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
+from steadygrad.state.shards import everywhere, greatest, needed_by_all, somewhere
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -37,6 +37,8 @@ class Update:
         self.layout = layout
         self.requires_grad = False
         """Whether F, where it was looked at, reaches anything that needs a gradient."""
+        self._plain = layout.template is None and layout.viewable
+        """Whether a state is one tensor, of which the flat form is a view."""
         self._coupled = [False]  # shared with the parts of it
         self._probe = probe
         self._called = False
@@ -44,7 +46,7 @@ class Update:
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
-        _check_args(args, layout)
+        check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
@@ -106,6 +108,7 @@ class Update:
 
     def __call__(self, flat: Tensor) -> Tensor:
         """F on the flat form of a state, with a graph if gradients are enabled."""
+        flat = needed_by_all(flat)
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
@@ -119,18 +122,24 @@ class Update:
 
         The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
         """
-        layout = self.layout
-        plain = layout.template is None and layout.viewable and not flat.is_inference()
-        h, shape, call = (flat.view(layout.shapes[0]), layout.shapes[0], self.function) if plain else (flat, flat.shape, None)
-        newest = [h]
-        for _ in range(steps):
-            if call is not None and self._called and self._randomness.idle and self._autocast.is_on:
-                image = self._native(h, shape)
-            else:
-                image = self(h.reshape(flat.shape)).view(shape)
-            h = torch.lerp(image, h, damping) if damping else image
-            newest = [h, *newest[:2]]
-        return [state.reshape(flat.shape) for state in newest]
+        flat = needed_by_all(flat)
+        newest = [flat]
+        while steps > 0 and not self._direct(flat):
+            image = self(newest[0])
+            newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            steps -= 1
+        if steps:
+            shape = self.layout.shapes[0]
+            newest = [state.view(shape) for state in newest]
+            for _ in range(steps):
+                image = self._native(newest[0], shape)
+                newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            newest = [state.reshape(flat.shape) for state in newest]
+        return newest
+
+    def _direct(self, flat: Tensor) -> bool:
+        """Whether F can be called on the tensor that a flat state is, without detours."""
+        return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
     def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
         """F(h) in the shape that F knows, with the checks that every call needs."""
@@ -142,9 +151,9 @@ class Update:
             raise
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if not (isinstance(image, Tensor) and image.shape == shape and image.dtype is h.dtype and not image.is_sparse):
-            (image,) = self.layout.check(image)
-        return image
+        if type(image) is Tensor and image.shape == shape and image.dtype is h.dtype and image.layout is torch.strided:
+            return image
+        return self.layout.check(image)[0]
 
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
@@ -154,7 +163,7 @@ class Update:
         """
         try:
             with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
-                return self._alike(lambda: self.leaves(leaves))
+                return self._alike(lambda: self.leaves([needed_by_all(leaf) for leaf in leaves]))
         except Exception as error:
             self._explain(error)
             raise
@@ -165,8 +174,14 @@ class Update:
         A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
         `requires_grad` is False, none where it is True. Sets `requires_grad`.
         """
-        if self._probe and not self.requires_grad:
+        if self._probe and not self._needed_somewhere():
             self._alike(lambda: self._probed(flat))
+            self._needed_somewhere()
+        return self.requires_grad
+
+    def _needed_somewhere(self) -> bool:
+        """Whether F needs a gradient on any rank: then all take part in the backward pass, or it would wait for them."""
+        self.requires_grad = somewhere(self.requires_grad)
         return self.requires_grad
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
@@ -177,6 +192,10 @@ class Update:
             if version is not None and leaf._version != version:
                 raise SteadyStateError(_IN_PLACE)
         return self.layout.check(result)
+
+    def alike(self, call: Callable[[], Result]) -> Result:
+        """`call()`, an evaluation of F elsewhere, under what all calls of F in this solve share."""
+        return self._alike(call)
 
     def _alike(self, call: Callable[[], Result]) -> Result:
         """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
@@ -190,9 +209,7 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if layout.template is not None or not layout.viewable:
-            return layout.flatten(self.leaves(layout.split(flat)))
-        if flat.is_inference():  # such tensors count no versions
+        if not self._plain or flat.is_inference():  # inference tensors count no versions
             return layout.flatten(self.leaves(layout.split(flat)))
         return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
 
@@ -214,7 +231,6 @@ class Update:
         with torch.enable_grad():
             leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
         self.requires_grad = needs_gradient(leaves, besides=probes)
-        _refuse_forward_mode(leaves)
         return self.layout.flatten([leaf.detach() for leaf in leaves])
 
     def _explain(self, error: Exception) -> None:
@@ -232,12 +248,13 @@ AGREEMENT = 1e3
 def agree(part: Tensor, whole: Tensor, precision: torch.dtype) -> bool:
     """Whether F gave the same rows twice, up to rounding in that precision and to what is not finite."""
     with torch.no_grad():
-        size = whole.abs().amax(dim=1, keepdim=True)
+        size = greatest(whole.abs().amax(dim=1, keepdim=True))
         close = (part - whole).abs() <= AGREEMENT * torch.finfo(precision).eps * size
-        return bool((close | ~(whole.isfinite() & part.isfinite())).all())
+        return everywhere(bool((close | ~(whole.isfinite() & part.isfinite())).all()))
 
 
-def _check_args(args: tuple[Any, ...], layout: Layout) -> None:
+def check_args(args: tuple[Any, ...], layout: Layout) -> None:
+    """Refuse arguments that do not begin with the dimensions of the problems."""
     dims = len(layout.args_batch)
     for tensor in tensors_in(args) if dims else []:
         if tensor.shape[:dims] != layout.batch:
@@ -275,14 +292,6 @@ def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
     return any(id(getattr(node, "variable", None)) in leaves for node in nodes_behind([start]))
-
-
-def _refuse_forward_mode(outputs: list[Tensor]) -> None:
-    if any(unpack_dual(output).tangent is not None for output in outputs):
-        raise SteadyStateError(
-            "forward-mode differentiation of a steady state is not provided: its tangents would be those of the last few "
-            "steps. Use reverse mode (loss.backward(), torch.autograd.grad)."
-        )
 
 
 REENTRANT = (

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_type_hints
 
 import tyro
 
-from steadygrad.paper.engine import cores
 from steadygrad.paper.experiments.experiment import Config, Experiment, merge
 
 PRESETS = ("smoke", "standard", "long", "paper")
@@ -27,8 +26,18 @@ class RunOptions:
 
     out: Path = Path("runs")
     """Folder for the records, one file a trial. A run that was stopped goes on from it."""
-    workers: int = field(default_factory=cores)
-    """Processes that run trials, each with one torch thread."""
+    workers: int | None = None
+    """Trials at a time, each in a process with one torch thread; by default one a core, on Ray as many as the cluster takes."""
+    engine: Literal["local", "ray"] = "local"
+    """Where trials run: in processes on this machine, or on a Ray cluster (needs the extra steadygrad[ray])."""
+    address: str | None = None
+    """With --engine ray: host:port of its head, or auto; else RAY_ADDRESS, or a Ray for the time of a run, on 127.0.0.1."""
+    cpus: float = 1.0
+    """With --engine ray: cores that Ray reserves for a trial, which computes with one torch thread in any case."""
+    gpus: float = 0.0
+    """With --engine ray: GPUs that Ray reserves for a trial; it sees no others."""
+    retries: int = 3
+    """With --engine ray: how often a trial is begun again whose worker or machine was lost. What it raises is not retried."""
     dry_run: bool = False
     """Only print what would run and what is done already."""
 

@@ -63,6 +63,10 @@ class Display(Listener):
         self.pace.step(trial, fraction)
         self.note = note
 
+    def again(self, trial: str, reason: str, attempt: int) -> None:
+        self.pace.step(trial, 0.0)
+        self.say(f"{self.experiment.name}: trial {trial} starts again, attempt {attempt}: {reason}")
+
     def finished(self, record: Record) -> None:
         self.pace.finish(record.trial)
         self.records.append(record)

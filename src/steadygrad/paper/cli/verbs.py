@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadygrad.paper.cli.printable import printable
+from steadygrad.paper.cli.welcome import welcome
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steadygrad.calls import Ray
     from steadygrad.paper.cli.arguments import ReportOptions, RunOptions, Verb
     from steadygrad.paper.engine import Summary
     from steadygrad.paper.experiments.experiment import Config, Experiment
@@ -28,6 +31,8 @@ class UsageError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: fine; 1: a trial failed, or a part of the report; 2: bad usage; 130: Ctrl-C."""
+    if argv is None:  # a process of our own: what torch has loaded stays, and looking through it took a fifth of `list`
+        gc.freeze()
     try:
         return command(sys.argv[1:] if argv is None else argv)
     except ModuleNotFoundError as error:
@@ -51,6 +56,9 @@ def complain(text: str) -> int:
 
 
 def command(words: list[str]) -> int:
+    if not words:
+        print(printable(welcome()))
+        return FINE
     from rich.console import Console
 
     from steadygrad.paper.cli.arguments import Playground, ReportOptions, RunOptions, parse
@@ -83,6 +91,7 @@ def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], co
     from steadygrad.paper.cli.arguments import trials
 
     check(options)
+    cluster_of(options)
     for name in asked.experiments:
         if asked.preset not in experiments[name].presets:
             raise UsageError(f"{name} has no preset {asked.preset!r}; it has {', '.join(experiments[name].presets)}.")
@@ -98,11 +107,27 @@ def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], co
 
 
 def check(options: RunOptions) -> None:
-    if options.workers < 1:
+    if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; at least one process must do the work.")
     existing = next(path for path in (options.out.absolute(), *options.out.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"--out {options.out}: {existing} is a file; give a folder for the records.")
+
+
+def cluster_of(options: RunOptions) -> Ray | None:
+    """The Ray cluster that was asked for; None for processes on this machine."""
+    from steadygrad.calls import Ray
+
+    asked = {name: getattr(options, name) for name in ("address", "cpus", "gpus", "retries")}
+    if options.engine == "ray":
+        try:
+            return Ray(**asked)
+        except ValueError as error:
+            raise UsageError(f"--engine ray: {error}") from error
+    for name, value in asked.items():
+        if value != type(options).__dataclass_fields__[name].default:
+            raise UsageError(f"--{name} {value} is for --engine ray; in processes on this machine it would change nothing.")
+    return None
 
 
 def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment], options: RunOptions, console: Console) -> int:
@@ -110,6 +135,7 @@ def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment],
     import steadygrad.paper.engine as engine
     from steadygrad.paper.cli.progress import Bar, Lines, live
 
+    cluster = cluster_of(options)
     failed = 0
     with ExitStack() as stack:
         if console.is_terminal:
@@ -119,7 +145,11 @@ def carry_out(plan: dict[str, list[Config]], experiments: dict[str, Experiment],
             displays = {name: Lines(experiments[name], console) for name in plan}
         for name, configs in plan.items():
             try:
-                summary = engine.run(experiments[name], configs, options.out, options.workers, displays[name])
+                summary = engine.run(experiments[name], configs, options.out, options.workers, displays[name], cluster)
+            except ModuleNotFoundError as error:
+                if cluster is None or error.name != "ray":
+                    raise
+                raise UsageError(str(error)) from error
             except OSError as error:
                 raise UsageError(
                     f"the run has stopped: {error}. Put that right; the same command goes on with the rest."

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steadygrad.models.graph.propagation import undirected as undirected
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -78,16 +80,6 @@ class Images:
     def __repr__(self) -> str:
         count, height, width = self.images.shape
         return f"Images({self.name!r}, {count:,} of {height} × {width})"
-
-
-def undirected(links: Tensor) -> Tensor:
-    """Both directions of each link once: duplicates and self links dropped, sorted by source, then by target.
-
-    >>> undirected(torch.tensor([[0, 1, 2, 0], [1, 0, 2, 2]])).tolist()  # 0–1 twice, 2–2, 0–2
-    [[0, 0, 1, 2], [1, 2, 0, 0]]
-    """
-    proper = links[:, links[0] != links[1]]
-    return torch.unique(torch.cat([proper, proper.flip(0)], 1), dim=1)
 
 
 def _check_range(what: str, values: Tensor, count: int, reason: str) -> None:

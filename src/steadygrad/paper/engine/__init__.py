@@ -1,5 +1,6 @@
-"""Run trials in local worker processes, one record a trial."""
+"""Run trials in worker processes, here or on a Ray cluster; one record a trial."""
 
-from steadygrad.paper.engine.local import Listener, Summary, cores, run
+from steadygrad.paper.engine.listener import Listener
+from steadygrad.paper.engine.run import Summary, run
 
-__all__ = ["Listener", "Summary", "cores", "run"]
+__all__ = ["Listener", "Summary", "run"]

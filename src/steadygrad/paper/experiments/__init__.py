@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-try:
-    from steadygrad.paper.experiments.citation import CITATION
-    from steadygrad.paper.experiments.experiment import Experiment
-    from steadygrad.paper.experiments.hopfield import HOPFIELD
-    from steadygrad.paper.experiments.hyperopt import HYPEROPT
-    from steadygrad.paper.experiments.theory import THEORY
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("steadygrad"):
-        raise
+from importlib.util import find_spec
+
+from steadygrad.paper.experiments.citation import CITATION
+from steadygrad.paper.experiments.experiment import Experiment
+from steadygrad.paper.experiments.hopfield import HOPFIELD
+from steadygrad.paper.experiments.hyperopt import HYPEROPT
+from steadygrad.paper.experiments.theory import THEORY
+
+# It is imported where it is used, since that takes longer than torch; that it lacks is said at once.
+if find_spec("sklearn") is None:
     raise ModuleNotFoundError(
-        f"steadygrad.paper.experiments needs {error.name}, which is not installed: pip install 'steadygrad[experiments]'",
-        name=error.name,
-    ) from error
+        "steadygrad.paper.experiments needs sklearn, which is not installed: pip install 'steadygrad[experiments]'",
+        name="sklearn",
+    )
 
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for one in (THEORY, HOPFIELD, CITATION, HYPEROPT)}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
-
 import steadygrad as sg
+from steadygrad.models.onward import Gradient, onward
 
-Gradient = sg.Implicit | sg.BPTT | sg.TBPTT | sg.ARTBP
+__all__ = ["NAMES", "SPELLED", "STORED", "UNROLLED", "Gradient", "gradient", "onward", "short"]
+
 STORED = {"rbp-uniform": "rbp"}
 """How a record spells a method. "rbp" has always meant the random start there, while `gradient="rbp"` of the library starts at
 zero; so the experiments have a name of their own for it, and old records keep theirs."""
@@ -54,13 +51,6 @@ def gradient(method: str, steps: int, seed: int, auto: sg.Auto | None = None, ri
             return sg.Implicit(sg.Auto() if auto is None else auto)
         case _:
             raise ValueError(f"{method!r} is no gradient method; choose one of {', '.join(NAMES)}.")
-
-
-def onward(h: Tensor, update: Callable[[Tensor], Tensor]) -> Tensor:
-    """F(h) by value, h by derivative: a loss of it gives its cotangent at F(h) to whatever made h."""
-    with torch.no_grad():
-        moved = update(h) - h
-    return h + moved
 
 
 def short(value: float) -> float:

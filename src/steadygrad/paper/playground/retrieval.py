@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from steadygrad.paper.experiments.hopfield import AssociativeMemory, corrupt
+from steadygrad.models import AssociativeMemory, corrupt
 from steadygrad.paper.experiments.hopfield.data import digits
 
 SIDE = 14

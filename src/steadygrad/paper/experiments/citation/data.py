@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
 
 from steadygrad.paper.datasets import Graph, citations, cora, pubmed, undirected
@@ -127,6 +126,8 @@ def graph(name: Name, edges: Literal["once", "listed"] = "once") -> Graph:
 
 def principal(features: Tensor, size: int) -> Tensor:
     """The first `size` principal components, by scikit-learn; the paper has 64 for Cora and 16 for Pubmed."""
+    from sklearn.decomposition import PCA  # pyright: ignore[reportMissingTypeStubs]  # slow to import, see `logistic`
+
     if not 0 < size <= min(features.shape):
         raise ValueError(f"{tuple(features.shape)} features have at most {min(features.shape)} components; got {size}.")
     reduced = PCA(size, random_state=0).fit_transform(features.numpy())

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from steadygrad import Auto, Picard
+from steadygrad.models.graph import neighbours, normalised
 from steadygrad.paper.datasets import Graph
 from steadygrad.paper.experiments.checkpoint import NOT_KEPT, Checkpoint
 from steadygrad.paper.experiments.citation import data
 from steadygrad.paper.experiments.citation.data import Name, Split
 from steadygrad.paper.experiments.citation.log import TrainingLog
 from steadygrad.paper.experiments.citation.model import APPNP, GCN, Diffusion, Encoder, Linear, Network, PublishedGRU
-from steadygrad.paper.experiments.citation.propagation import neighbours, normalised
 from steadygrad.paper.experiments.citation.training import (
     REFERENCES,
     CitationMethod,

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, Optimizer
@@ -195,6 +194,9 @@ def logistic(features: Tensor, labels: Tensor, split: Split) -> Tensor:
 
     A class without a training node has probability zero.
     """
+    # scikit-learn takes longer to import than torch; the command line would wait for it.
+    from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingTypeStubs]
+
     x, y = features.numpy(), labels[split.train].numpy()
     scores = np.zeros((len(x), int(labels.max()) + 1), dtype=np.float32)
     classes = np.unique(y)

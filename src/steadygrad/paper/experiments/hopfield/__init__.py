@@ -1,10 +1,9 @@
-"""Associative memory in a continuous Hopfield network: the paper's first experiment, and a memory for one's own images."""
+"""Associative memory in a continuous Hopfield network: the paper's first experiment."""
 
+from steadygrad.models.hopfield import AssociativeMemory, Hopfield, MemoryWarning, Stored
 from steadygrad.paper.experiments.experiment import Experiment
 from steadygrad.paper.experiments.hopfield.data import corrupt, digits
 from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig, headline, run
-from steadygrad.paper.experiments.hopfield.memory import AssociativeMemory, MemoryWarning, Stored
-from steadygrad.paper.experiments.hopfield.model import Hopfield
 from steadygrad.paper.experiments.hopfield.presets import PRESETS
 
 HOPFIELD = Experiment(

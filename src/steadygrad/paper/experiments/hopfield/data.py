@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
+from steadygrad.models.hopfield import corrupt
 from steadygrad.paper.datasets import mnist
+
+__all__ = ["SIDE", "corrupt", "digits", "pack", "unpack"]
 
 SIDE = 28
 
@@ -24,18 +27,6 @@ def digits(side: int = SIDE) -> Tensor:
     if side == SIDE:
         return (images > 0).float().flatten(1)
     return (avg_pool2d(images, SIDE // side) > 0.25).float().flatten(1)
-
-
-def corrupt(images: Tensor, seed: int, fraction: float = 0.5) -> Tensor:
-    """The images with a `fraction` of the set pixels of each cleared, drawn by `seed`."""
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must lie between 0 and 1; got {fraction}.")
-    generator = torch.Generator().manual_seed(seed)
-    out = images.clone()
-    for row in out:
-        on = row.nonzero().squeeze(1)
-        row[on[torch.randperm(len(on), generator=generator)[: round(fraction * len(on))]]] = 0
-    return out
 
 
 def pack(images: Tensor) -> list[str]:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from steadygrad import Picard
+from steadygrad.models.hopfield import Hopfield
 from steadygrad.paper.experiments.checkpoint import NOT_KEPT, Checkpoint
 from steadygrad.paper.experiments.experiment import ReportProgress, before
 from steadygrad.paper.experiments.hopfield import looking
 from steadygrad.paper.experiments.hopfield.data import SIDE, corrupt, digits, pack
-from steadygrad.paper.experiments.hopfield.model import Hopfield
 from steadygrad.paper.experiments.hopfield.training import HopfieldMethod, Learning, Pass, Readout, Schedule, cotangent, pixels
 from steadygrad.paper.experiments.methods import SPELLED, UNROLLED, Gradient, gradient, short
 from steadygrad.paper.records import Record

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadygrad.paper.experiments.hopfield.model import Hopfield
+from steadygrad.models.hopfield import Hopfield
+from steadygrad.models.hopfield.learning import retrieve as retrieve
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,6 @@ class Way:
     """The Lyapunov function from h_0 on, the mean over the images."""
     largest_rise: float
     """The largest rise of any image's energy in a step, relative to how far it falls altogether; 0 if it only falls."""
-
-
-@torch.no_grad()
-def retrieve(model: Hopfield, x: Tensor, steps: int) -> Tensor:
-    """h after exactly so many updates with the observed neurons clamped to x."""
-    h, c = model.start(x), model.clamped(x)
-    for _ in range(steps):
-        h = model(h, c)
-    return h
 
 
 @torch.no_grad()

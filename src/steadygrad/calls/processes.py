@@ -1,23 +1,20 @@
-"""Worker processes, seen from their parent."""
+"""Worker processes on this machine, seen from their parent."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any
 
-from steadygrad.paper.engine.environment import environment
-from steadygrad.paper.engine.worker import work
+from steadygrad.calls.call import Event
+from steadygrad.calls.worker import work
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PATIENCE = 10.0  # seconds that an idle worker has for its end
@@ -29,25 +26,23 @@ class Process:
 
     process: BaseProcess
     pipe: Connection
-    began: float = 0.0
 
-    def give(self, task: Any) -> None:
-        self.began = time.time()
+    def give(self, packed: bytes) -> None:
         try:
-            self.pipe.send(task)
+            self.pipe.send_bytes(packed)
         except OSError:  # it died just now: whoever waits for it hears of that
             return
 
-    def receive(self) -> list[Any] | None:
-        """The messages that have come; None when the process has died and nothing is left to read."""
-        messages: list[Any] = []
+    def receive(self) -> list[Event] | None:
+        """What has come; None when the process has died and nothing is left to read."""
+        events: list[Event] = []
         ended = not self.process.is_alive()  # asked first: what it sent before its death is in the pipe by then
         try:
             while self.pipe.poll():
-                messages.append(self.pipe.recv())
+                events.append(pickle.loads(self.pipe.recv_bytes()))
         except (EOFError, OSError):
             ended = True
-        return messages if messages or not ended else None
+        return events if events or not ended else None
 
     def stop(self, kill: bool) -> None:
         """Close the pipe, at whose end an idle worker ends by itself; one at work must be killed."""
@@ -61,38 +56,43 @@ class Process:
             self.process.kill()
             self.process.join()
 
-    def obituary(self) -> tuple[str, dict[str, Any]]:
-        """Why the process has died, and what is known of the time that its last task took."""
+    def obituary(self) -> str:
+        """Why the process has died."""
         code = self.process.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with exit code {code}"
-        error = (
-            f"The worker process {how} while this trial ran. The kernel sends SIGKILL when memory runs out: "
-            "try fewer --workers. Start the run again to try the trial again."
-        )
-        started = datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds")
-        return error, {"started": started, "seconds": time.time() - self.began}
+        if code is not None and code < 0:
+            return f"The worker process was ended by {signal.Signals(-code).name}"
+        return f"The worker process ended with exit code {code}"
 
 
-def spawn(out: Path) -> Process:
+def spawn() -> Process:
     """A fresh process: nothing of this one's threads, locks or random state goes into it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(out, environment(), theirs), name="steadygrad-worker")
+    process = context.Process(target=work, args=(theirs,), name="steadygrad-worker")
     process.start()
     theirs.close()
     return Process(process, ours)
 
 
 @contextmanager
-def quiet_start() -> Generator[None]:
-    """Processes started here have one thread a numerical library, and never see Ctrl-C: their parent does, and ends them."""
-    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so before
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    os.environ.update(ONE_THREAD)
+def variables(values: dict[str, str]) -> Generator[None]:
+    """Environment variables that hold for a time, and for the processes started in it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def quiet_start() -> Generator[None]:
+    """Processes started here have one thread a numerical library, and never see Ctrl-C: their parent does, and ends them."""
+    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so before
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with variables(ONE_THREAD):
+            yield
+    finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -5,8 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadygrad.paper.datasets import undirected
 from steadygrad.sparse import SparseMatrix
+
+
+def undirected(links: Tensor) -> Tensor:
+    """Both directions of each link once: duplicates and self links dropped, sorted by source, then by target.
+
+    >>> undirected(torch.tensor([[0, 1, 2, 0], [1, 0, 2, 2]])).tolist()  # 0–1 twice, 2–2, 0–2
+    [[0, 0, 1, 2], [1, 2, 0, 0]]
+    """
+    proper = links[:, links[0] != links[1]]
+    return torch.unique(torch.cat([proper, proper.flip(0)], 1), dim=1)
 
 
 def neighbours(edge_index: Tensor, nodes: int) -> SparseMatrix:

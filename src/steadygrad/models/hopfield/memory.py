@@ -1,78 +1,36 @@
-"""A memory for one's own black and white images, made of the experiment's Hopfield network in its corrected mode."""
+"""A memory for one's own black and white images: the Hopfield network of the paper, trained where its assumptions hold."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
 
 from steadygrad import Auto, Implicit, Picard, Status
-from steadygrad.paper.experiments.experiment import ReportProgress
-from steadygrad.paper.experiments.hopfield.data import corrupt
-from steadygrad.paper.experiments.hopfield.looking import retrieve
-from steadygrad.paper.experiments.hopfield.model import Hopfield
-from steadygrad.paper.experiments.hopfield.training import Learning, Schedule, pixels, settle
+from steadygrad.models.estimator import Estimator
+from steadygrad.models.hopfield.learning import Learning, Schedule, pixels, retrieve, settle
+from steadygrad.models.hopfield.network import Hopfield
+from steadygrad.models.hopfield.stored import SHOWN, MemoryWarning, Stored, corrupt
 
 FORMAT = "steadygrad associative memory 1"
 SLOPE = 3.0
 DRAWS = 5
 """Corruptions of each image with which `store` tries what it has stored."""
-TOLERATED = 0.02
-"""The share of wrong pixels, with half of the set ones cleared, up to which an image counts as stored well."""
 
 
-SHOWN = 10
-"""Images that a message names."""
-
-
-class MemoryWarning(UserWarning):
-    """Something was not stored well, or a recall did not settle."""
-
-
-@dataclass(frozen=True)
-class Stored:
-    """How well each image was stored: the share of its pixels that come back wrong."""
-
-    clean: tuple[float, ...]
-    """from the image itself"""
-    corrupted: tuple[float, ...]
-    """with half of its set pixels cleared, the mean of five draws"""
-
-    @property
-    def badly(self) -> tuple[int, ...]:
-        """The numbers, from 0, of the images that were not stored well: not `clean` without an error, or over 2 % `corrupted`."""
-        errors = enumerate(zip(self.clean, self.corrupted, strict=True))
-        return tuple(number for number, (clean, corrupted) in errors if not (clean == 0 and corrupted <= TOLERATED))
-
-    @property
-    def well(self) -> bool:
-        return not self.badly
-
-    def __str__(self) -> str:
-        if self.well:
-            worst = f"{max(self.corrupted):.1%}"
-            return f"{len(self.clean)} stored; with half of its set pixels cleared, at most {worst} of an image comes back wrong."
-        named = ", ".join(f"{i} ({self.clean[i]:.1%}, {self.corrupted[i]:.1%})" for i in self.badly[:SHOWN])
-        more = ", ..." if len(self.badly) > SHOWN else ""
-        return (
-            f"{len(self.badly)} of {len(self.clean)} not stored well: image {named}{more}. In brackets: pixels that come back "
-            "wrong from the image itself, and with half of its set pixels cleared. Take more passes, more hidden neurons or "
-            "another rate, or leave out some images that are nearly alike."
-        )
-
-
-class AssociativeMemory:
+class AssociativeMemory(Estimator):
     """Store black and white images, recall them from corrupted ones.
 
     A continuous Hopfield network h ← W φ(b h) with the image clamped to its observed neurons; its output neurons show the
     image at the steady state, and the implicit gradient there teaches it. It completes images of which set pixels are
     missing; the weights grow with the square of the pixels. Liao et al. 2018, section 5.1.
+
+    `store` and `recall` are the words of a memory; `fit`, `predict` and `score` are the same in those of scikit-learn.
 
     >>> memory = AssociativeMemory((2, 2), hidden=16)
     >>> memory.store([[[1, 0], [0, 1]], [[0, 1], [1, 0]]]).clean
@@ -93,7 +51,12 @@ class AssociativeMemory:
 
     @torch.enable_grad()
     def store(
-        self, images: Any, passes: int = 200, rate: float | None = None, report: ReportProgress | None = None, updates: int = 50
+        self,
+        images: Any,
+        passes: int = 200,
+        rate: float | None = None,
+        report: Callable[[int, int, str], None] | None = None,
+        updates: int = 50,
     ) -> Stored:
         """Learn the images, (count, *shape) of zeros and ones, from fresh weights: what was stored before is forgotten.
 
@@ -133,6 +96,21 @@ class AssociativeMemory:
                 stacklevel=3,  # beyond no_grad
             )
         return (pixels(self.model, solution.value, "sigmoid") >= 0.5).view(-1, *self.shape)
+
+    def fit(self, images: Any, y: None = None, *, passes: int = 200, rate: float | None = None, updates: int = 50) -> Self:
+        """`store`, which see; returns the memory. `y` is there for scikit-learn and must be None: images are their own answer."""
+        if y is not None:
+            raise ValueError("y must be None: what a memory learns are the images themselves.")
+        self.stored_ = self.store(images, passes, rate, updates=updates)
+        return self
+
+    def predict(self, corrupted: Any) -> Tensor:
+        """`recall` with its usual number of updates."""
+        return self.recall(corrupted)
+
+    def score(self, corrupted: Any, images: Any) -> float:
+        """The share of pixels that come back right when `images` are recalled from `corrupted` ones; 1 is best."""
+        return float((self.recall(corrupted).flatten(1) == self._flat(images).bool()).float().mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the weights and the shape to a file."""

@@ -1,0 +1,101 @@
+"""Several right-hand sides at once: the same J, as many times as there are of them, each with its own stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy
+import torch
+from torch import Tensor
+
+from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.state import Layout
+from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.levels import functorch
+
+
+class Several(Jacobian):
+    """J of one state repeated: a matrix of `copies` times its rows, whose products are one product each by vmap.
+
+    Where an operation of F has no batching rule (sparse products) they are taken one by one.
+    """
+
+    leap = 0
+
+    def __init__(self, one: Jacobian, copies: int) -> None:
+        # Nothing is linearised anew: what the solvers ask for is asked of the one.
+        self.one = one
+        self.copies = copies
+        self.update = one.update
+        self.layout = repeated(one.layout, copies)
+        self.h = one.h.repeat(copies, 1)
+        self.batched = True
+
+    @property
+    def products(self) -> int:
+        return self.one.products
+
+    @property
+    def structurally_zero(self) -> bool:
+        return self.one.structurally_zero
+
+    def moved(self) -> Tensor:
+        return self.one.moved().repeat(self.copies, 1)
+
+    def part(self, rows: Tensor) -> Jacobian | None:
+        return None
+
+    def vjp(self, v: Tensor) -> Tensor:
+        return self._each(self.one.vjp, v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        self.one.transpose()  # once, outside of vmap
+        return self._each(self.one.jvp, v)
+
+    def dense(self) -> Tensor:
+        return self.one.dense().repeat(self.copies, 1, 1)
+
+    def _each(self, product: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+        vectors = v.reshape(self.copies, *self.one.h.shape)
+        if self.batched:
+            try:
+                with _no_slow_rules():
+                    return torch.vmap(product)(vectors).reshape(v.shape)
+            except (RuntimeError, NotImplementedError):  # whatever else is wrong shows again below
+                self.batched = False
+        return torch.cat([product(vector) for vector in vectors])
+
+
+@contextmanager
+def _no_slow_rules() -> Generator[None]:
+    """A context in which torch refuses what it has no batching rule for, instead of a loop of its own with a warning."""
+    before = functorch._is_vmap_fallback_enabled()
+    functorch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        functorch._set_vmap_fallback_enabled(before)
+
+
+def repeated(layout: Layout, copies: int) -> Layout:
+    """The layout of a state with one more batch dimension in front."""
+    shapes = tuple(torch.Size([copies, *shape]) for shape in layout.shapes)
+    return replace(layout, shapes=shapes, batch=torch.Size([copies, *layout.batch]))
+
+
+def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
+    """The adjoint equation for that many cotangents at once, with the same record."""
+    many = Adjoint(
+        jacobian=Several(adjoint.jacobian, copies),
+        solver=adjoint.solver,
+        record=adjoint.record,
+        on_failure=adjoint.on_failure,
+        name=adjoint.name,
+        start=Start(None, adjoint.start.uniform, adjoint.start.seed),
+    )
+    many.batch, many.moved, many.forward_steps = (copies, *adjoint.batch), adjoint.moved, adjoint.forward_steps
+    many.steady = None if adjoint.steady is None else numpy.tile(adjoint.steady, (copies, 1))
+    many.sizes = None if adjoint.sizes is None else numpy.tile(adjoint.sizes, (copies, 1))
+    return many

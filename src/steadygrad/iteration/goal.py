@@ -1,0 +1,59 @@
+"""When an iteration may stop, what is kept of it, and when to look at it next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from steadygrad.iteration.norms import Numbers
+
+SELDOM = 10
+"""Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth."""
+SHARE = 3
+"""No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
+FEW = 4
+"""But so many steps may always be taken ahead where a rate is known: a look takes as long as one or two cheap ones."""
+BLIND = 10
+"""Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When an iteration may stop, and what is kept of it.
+
+    With `rtol` a problem stops once ‖r‖ ≤ rtol·scale + atol in every leaf of the state; without, exactly `limit` steps are
+    taken, or fewer if all residuals fall below `negligible`·scale.
+    """
+
+    limit: int
+    rtol: float | None
+    atol: float = 0.0
+    sizes: tuple[int, ...] = ()
+    """The columns of each leaf of the state."""
+    scale: Numbers | None = None
+    """(problems, leaves): what residuals are relative to; None for the size of the iterate itself."""
+    growth: float = 1e8
+    """A residual above its smallest by this factor has diverged. A nonlinear iteration that leaves an unstable point for a
+    stable one grows a lot and then stops, and the transients of non-normal maps stay below 1e4."""
+    best: bool = False
+    """Keep the iterate of the smallest residual instead of the last."""
+    negligible: float = 0.0
+    trusted: float | None = None
+    """The largest estimated distance from the solution with which an iterate passes for converged; None: not estimated."""
+    rounding: float = 0.0
+    """Relative residuals below this are rounding errors."""
+    trail: int = 2
+    """States kept for the estimate of the error."""
+    reach: Callable[[Any, Tensor], Tensor] | None = None
+    """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
+
+    def due(self, step: int, left: float) -> int:
+        """When to look again with so many steps left: then, but never much further ahead than what has been seen."""
+        if self.rtol is None:
+            return min(step - step % SELDOM + SELDOM, self.limit)
+        ahead = min(left, max(step // SHARE, FEW)) if math.isfinite(left) else min(BLIND, step // SHARE)
+        return min(step + max(math.ceil(ahead), 1), self.limit)
