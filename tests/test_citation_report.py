@@ -259,3 +259,36 @@ def test_longer_trials_are_told_apart():
     assert tables(made)["citation-g1-longer"].rows == (
         ("Cora, corrected", "epochs 500", "Neumann-RBP", "0", "2.00", "1.00", "1", "50.00", "50.00"),
     )
+
+
+def test_the_exact_gradient_in_little_memory_stands_beside_the_others():
+    def turn(ms: float, mb: float, cosine: float) -> dict[str, float]:
+        return {"cpu_ms": ms, "mb": mb, "evaluations": 100, "error": 1 - cosine, "cosine": cosine}
+
+    turns = {
+        "bptt": turn(20, 400, 1),
+        "bptt-sqrt": turn(30, 80, 1),
+        "bptt-log": turn(50, 40, 1),
+        "neumann-rbp": turn(10, 40, 0.5),
+    }
+    made = [*records_of(PAPERS), *records_of({"bptt-sqrt": 0.25}, seeds=3)]
+    made[-3].measured["turns"] = turns
+    built = section(made)
+    tables = {exhibit.name: exhibit for exhibit in built.exhibits if isinstance(exhibit, Table)}
+    rows = {row[0]: row[1:] for row in tables["citation-exact-cora-corrected"].rows}
+    assert rows["BPTT, √(2T) states"] == ("100", "30", "1.5", "80", "0.2", "1", "0", "+0.0 ± 0.0", "3")
+    assert rows["Neumann-RBP"][2:7] == ("0.5", "40", "0.1", "0.5", "0.5")
+    assert any(row[0] == "BPTT, √(2T) states, 3 seeds" for row in tables["citation-g1-cora"].rows)
+    assert not any("BPTT, √" in row[0] for row in tables["citation-cost-cora-corrected"].rows)
+    assert built.numbers["exact"][0]["gaps"] == [("BPTT, √(2T) states", "0.0", 3)]
+    assert "corrected: 4" in tables["citation-g1-cora"].caption
+
+
+def test_a_trial_at_length_that_leads_is_a_trend():
+    short = {**PAPERS, "linear": 0.48}
+    made = [
+        *records_of(short, mode="as-published"),
+        *at_length(records_of({"tbptt": 0.6, "neumann-rbp": 0.6}, 1, mode="as-published")),
+    ]
+    assert of(made, "G1b").published.rests.endswith("; against it so far, longer trials for it")
+    assert "After 2,000 epochs, 1 seed: 60.0 and 60.0, best other 48.1 (Linear baseline)." in of(made, "G1b").why

@@ -50,6 +50,7 @@ def test_length_and_seeds_stand_beside_the_verdict():
 
 def test_what_was_not_tested_at_length_has_its_trend():
     assert as_published(NO, length=SHORT, seeds=10).rests == "100 of 2,000 epochs, 10 seeds; trend: against it"
+    assert as_published(NO, length=SHORT, seeds=10, longer=YES).rests.endswith("; against it so far, longer trials for it")
     found = as_published(YES, length=SHORT, seeds=3, longer=NO)
     assert found.rests == "100 of 2,000 epochs, 3 seeds; for it so far, longer trials against it"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from steadygrad.paper.records import Record
+from steadygrad.paper.report.verdicts import Outcome
 
 MODES = ("as-published", "corrected")
 TITLES = {"as-published": "As published", "corrected": "Corrected"}
@@ -59,6 +60,32 @@ def by_seed(trials: Iterable[T]) -> list[T]:
 
 def seeds_of(trials: Iterable[Trial]) -> int:
     return len({trial.seed for trial in trials})
+
+
+def grouped(trials: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
+    """The trials that share a key, in the order in which it comes first."""
+    found: dict[Any, list[T]] = {}
+    for trial in trials:
+        found.setdefault(key(trial), []).append(trial)
+    return list(found.values())
+
+
+def setting(trial: Trial, free: Sequence[str]) -> str:
+    """What a trial was told but for what may differ between trials of one setting, as a key."""
+    return repr(sorted((name, value) for name, value in trial.config.items() if name not in free))
+
+
+def rank(trials: Sequence[Trial]) -> tuple[int, int]:
+    """Of several settings the main one has most methods, then most trials."""
+    return len({trial.method for trial in trials}), len(trials)
+
+
+S = TypeVar("S")
+
+
+def first(tried: Sequence[S], rule: Callable[[S], Outcome]) -> S | None:
+    """The first that has what a rule takes."""
+    return next((one for one in tried if rule(one) is not Outcome.MISSING), None)
 
 
 def finite(values: Iterable[float | None]) -> list[float]:

@@ -24,7 +24,8 @@ NO_DATA = "no data"
 PUBLISHED = (AT_LENGTH, SHORTER, CONTRADICTED, UNTESTED, READING, PREMISE, UNDECIDED, NO_DATA)
 HOLDS, FAILS, NOT_APPLICABLE = "holds", "does not hold", "not applicable"
 CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
-AGAINST, FEWER_AGAINST = "; trend: against it", "; for it so far, longer trials against it"
+AGAINST = "; trend: against it"
+FEWER_AGAINST, FEWER_FOR = "; for it so far, longer trials against it", "; against it so far, longer trials for it"
 """The trend of what was not tested at length."""
 ERRORS = 2.0
 """Standard errors by which two means must differ to be told apart."""
@@ -79,11 +80,7 @@ class Verdict:
 
 
 def as_published(
-    *readings: Outcome,
-    length: Length | None,
-    seeds: Seeds,
-    premise: bool = True,
-    longer: Outcome = Outcome.MISSING,
+    *readings: Outcome, length: Length | None, seeds: Seeds, premise: bool = True, longer: Outcome = Outcome.MISSING
 ) -> Verdict:
     """The verdict on the paper's own settings.
 
@@ -106,7 +103,7 @@ def as_published(
         trend = FEWER_AGAINST if name == UNTESTED else ""
     else:
         name = CONTRADICTED if full else UNTESTED
-        trend = AGAINST if name == UNTESTED else ""
+        trend = "" if name != UNTESTED else FEWER_FOR if longer is Outcome.YES else AGAINST
     return Verdict(name, rests(length, seeds) + trend)
 
 

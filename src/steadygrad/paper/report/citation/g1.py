@@ -6,6 +6,7 @@ from typing import Any
 
 from steadygrad.paper.report.citation.trials import NAMES, PAPER, Group, Sorted, in_order, label, tested, validated
 from steadygrad.paper.report.section import Finding, Part, Table, judged
+from steadygrad.paper.report.style import CHECKPOINTED
 from steadygrad.paper.report.text import percent, plural
 from steadygrad.paper.report.trial import TITLES, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
@@ -35,9 +36,9 @@ def levels(found: Sorted, graph: str, letter: str) -> Part:
     if group is not None:
         why = f"Neumann-RBP minus TBPTT {group.gap(*PAIR, test)} points"
         longer = more(found, graph, group)
-        if longer is not None:
-            why += f"; after {longer.setting['epochs']:,} epochs, {plural(longer.seeds(*PAIR), 'seed')}: {means(longer)}"
-        other = Outcome.MISSING if longer is None else near(longer)
+        for one in longer:
+            why += f"; after {one.setting['epochs']:,} epochs, {plural(one.seeds(*PAIR), 'seed')}: {means(one)}"
+        other = near(longer[0]) if longer else Outcome.MISSING
         published = Finding(level(group), means(group), group.seeds(*PAIR), group.length, longer=other)
     corrected = Finding(level(fixed), means(fixed), fixed.seeds(*PAIR)) if fixed else None
     paper = f"{number(graph, 'neumann-rbp')} and {number(graph, 'tbptt')}"
@@ -50,10 +51,13 @@ def leaders(found: Sorted, graph: str, letter: str) -> Part:
     published = corrected = None
     why = ""
     if group is not None:
-        published = Finding(leads(group), best_words(group), group.seeds(*PAIR), group.length)
         why = f"Not above {losers(group)}." if losers(group) else ""
-    if (longer := more(found, graph, group)) is not None:
-        why += f" After {longer.setting['epochs']:,} epochs TBPTT has {longer.mean('tbptt', test):.1f}."
+        longer = more(found, graph, group)
+        if longer:
+            counted = plural(longer[0].seeds(*PAIR), "seed")
+            why += f" After {longer[0].setting['epochs']:,} epochs, {counted}: {means(longer[0])}, {best_words(longer[0])}."
+        other = ahead(longer[0]) if longer else Outcome.MISSING
+        published = Finding(leads(group), best_words(group), group.seeds(*PAIR), group.length, longer=other)
     if fixed is not None:
         words = f"not above {losers(fixed)}; K = 5 cuts the series off" if losers(fixed) else ""
         corrected = Finding(leads(fixed), words, fixed.seeds(*PAIR))
@@ -75,10 +79,10 @@ def level(group: Group) -> Outcome:
     return Outcome.MISSING if gap is None else gap.level(LEVEL)
 
 
-def more(found: Sorted, graph: str, judged: Group | None) -> Group | None:
-    """Longer trials than those that are judged, too few for a verdict."""
+def more(found: Sorted, graph: str, judged: Group | None) -> list[Group]:
+    """Longer trials than those that are judged, too few for a verdict, the longest first."""
     lengths = found.lengths(graph, "as-published")
-    return next((g for g in lengths if g is not judged and 0 < g.seeds(*PAIR) < SEEDS), None)
+    return [g for g in lengths if g is not judged and 0 < g.seeds(*PAIR) < SEEDS]
 
 
 def near(group: Group) -> Outcome:
@@ -93,6 +97,12 @@ def rivals(group: Group) -> list[str]:
 def leads(group: Group) -> Outcome:
     """Both above every other."""
     return all_of(above(group.gap(one, other, test)) for one in PAIR for other in rivals(group))
+
+
+def ahead(group: Group) -> Outcome:
+    """Both above every other that has a trial, in each seed: what too few seeds for a verdict can say."""
+    gaps = [gap for one in PAIR for other in rivals(group) for gap in group.gaps(one, other, test)]
+    return Outcome.of(min(gaps) > 0 if gaps else None)
 
 
 def losers(group: Group) -> str:
@@ -126,7 +136,9 @@ def table(found: Sorted, graph: str) -> Table:
     rows: list[tuple[str, ...]] = []
     for method in in_order([trial.method for group in groups for trial in group.trials]):
         cells = [f(group.of(method)) for group in groups for f in (tested, validated)]
-        rows.append((label(method), PAPER.get(graph, {}).get(method, "–"), *cells))
+        fewer = sorted({len(group.of(method)) for group in groups} - {0}) if method in CHECKPOINTED else []
+        again = f", {' to '.join(dict.fromkeys(map(str, (fewer[0], fewer[-1]))))} seeds" if fewer else ""
+        rows.append((label(method) + again, PAPER.get(graph, {}).get(method, "–"), *cells))
     heads = [head for group in groups for head in (f"{HEADS[group.mode]}: test", "validation")]
     return Table(
         f"citation-g1-{graph}",
@@ -138,7 +150,7 @@ def table(found: Sorted, graph: str) -> Table:
 
 def counts(group: Group) -> str:
     """How many seeds the methods of a group have: "as published: 10", or "as published: 1 to 3" while it is running."""
-    found = sorted({len(group.of(method)) for method in group.methods()})
+    found = sorted({len(group.of(method)) for method in group.methods() if method not in CHECKPOINTED})
     return f"{TITLES[group.mode].lower()}: {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
 
 

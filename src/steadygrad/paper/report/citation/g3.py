@@ -17,7 +17,7 @@ from steadygrad.paper.report.panels import DOTTED, Array, grid, legend, stacked
 from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
 from steadygrad.paper.report.style import curve
 from steadygrad.paper.report.text import NO_BREAK, percent, plural, short
-from steadygrad.paper.report.trial import TITLES, middle
+from steadygrad.paper.report.trial import middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome
 
 STEADY = 0.01
@@ -55,14 +55,13 @@ def goes(found: Sorted, graph: str, letter: str) -> Part:
     fixed = found.judged(graph, together)[1]
     published, why = None, f"Limit: {CLOSE:.0f} points"
     if group is not None:
-        longer = next((g for g in lengths if g.setting["epochs"] > group.setting["epochs"]), None)
-        other = Outcome.MISSING if longer is None else together(longer)
+        longer = [g for g in lengths if g.setting["epochs"] > group.setting["epochs"]]
+        other = together(longer[0]) if longer else Outcome.MISSING
         published = Finding(
             together(group), f"end {apart(group):.1f} points apart", group.seeds(*PAIR), group.length, longer=other
         )
-        if longer is not None:
-            counted = plural(longer.seeds(*PAIR), "seed")
-            why += f"; after {longer.setting['epochs']:,} epochs, {counted}: {apart(longer):.1f} apart"
+        for one in longer:
+            why += f"; after {one.setting['epochs']:,} epochs, {plural(one.seeds(*PAIR), 'seed')}: {apart(one):.1f} apart"
     corrected = Finding(together(fixed), f"{apart(fixed):.1f} apart", fixed.seeds(*PAIR)) if fixed else None
     text = f"{NAMES[graph]}: Neumann-RBP goes with TBPTT through training"
     return judged(f"G3{letter}", text, "curves", published, corrected, f"{why}.")
@@ -119,7 +118,8 @@ def numbers(found: Sorted) -> list[dict[str, Any]]:
 def figures(found: Sorted) -> list[Figure]:
     made: list[Figure] = []
     for graph in found.graphs:
-        if groups := [group for group in found.on(graph) if group.gradients()]:
+        full = [group for group in found.lengths(graph, "as-published")[:-1] if group.length.full]
+        if groups := [group for group in (*found.on(graph), *full) if group.gradients()]:
             made += figures_of(graph, groups)
     return made
 
@@ -144,7 +144,7 @@ def figures_of(graph: str, groups: Sequence[Group]) -> list[Figure]:
         ),
     ]
     count = sum(len(group.of(method)) for group in groups for method in group.gradients())
-    modes = " and ".join(f"the {TITLES[group.mode].lower()} mode" for group in groups)
+    modes = " and ".join(f"the {group.heading.lower()} mode" for group in groups)
     return [
         Figure(stem, caption, f"{alt} of all methods on {name} in {modes}.", partial(draw, groups), count)
         for stem, caption, alt, draw in drawn
@@ -155,7 +155,7 @@ def learning(groups: Sequence[Group]) -> Picture:
     """Training loss and validation accuracy over epochs, a row a mode."""
     picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
-        title = TITLES[group.mode]
+        title = group.heading
         axes[0].set(title=f"{title}: training loss", xlabel="epoch", ylabel="cross-entropy", yscale="log")
         axes[1].set(title=f"{title}: validation", xlabel="epoch", ylabel="accuracy, %")
         lines(axes[0], group, group.gradients(), lambda trial: trial.result["training_loss"], by_epoch=False)
@@ -170,7 +170,7 @@ def differences(groups: Sequence[Group]) -> Picture:
     """How far each step moves the state of the trained networks, in the paper's scaling and relative, a row a mode."""
     picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
-        title = TITLES[group.mode]
+        title = group.heading
         axes[0].set(title=f"{title}: as the paper plots it", xlabel="step t", ylabel="‖hₜ − hₜ₋₁‖ / elements")
         axes[1].set(title=f"{title}: relative", xlabel="step t", ylabel="‖hₜ − hₜ₋₁‖ / ‖hₜ‖", yscale="log")
         for axis, key in zip(axes, ("scaled", "relative"), strict=True):
@@ -201,7 +201,7 @@ def adjoint(groups: Sequence[Group]) -> Picture:
     """The relative difference of the last step, and the residual of the adjoint equation, through training, a row a mode."""
     picture, rows = grid(len(groups), 2)
     for group, axes in zip(groups, rows, strict=True):
-        title = TITLES[group.mode]
+        title = group.heading
         axes[0].set(title=f"{title}: last step", xlabel="epoch", yscale="log", ylim=(1e-5, 2))
         axes[0].set_ylabel(r"$\|h_T - h_{T-1}\|\,/\,\|h_T\|$")
         axes[1].set(title=f"{title}: adjoint residual", xlabel="epoch", ylabel="‖b − (I − Jᵀ)z‖ / ‖b‖", yscale="log")

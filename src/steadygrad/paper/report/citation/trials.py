@@ -9,7 +9,7 @@ from typing import Any
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
-from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, read, seeds_of
+from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, first, grouped, rank, read, seeds_of, setting
 from steadygrad.paper.report.verdicts import Gap, Length, Outcome
 
 GRAPHS = ("cora", "pubmed", "planted")
@@ -78,6 +78,11 @@ class Group:
         return f"{NAMES[self.graph]}, {TITLES[self.mode].lower()}"
 
     @property
+    def heading(self) -> str:
+        """The mode, and its epochs where they are the paper's."""
+        return TITLES[self.mode] + (f", {self.length}" if self.mode == "as-published" and self.length.full else "")
+
+    @property
     def length(self) -> Length:
         return Length(self.setting["epochs"], PAPER_EPOCHS, "epochs")
 
@@ -126,9 +131,7 @@ class Sorted:
     def judged(self, graph: str, rule: Rule) -> tuple[Group | None, Group | None]:
         """By which a claim is judged: as published the longest that has what the rule takes, and the corrected one if it has."""
         fixed = self.of(graph, "corrected")
-        tried = (self.lengths(graph, "as-published"), [fixed] if fixed else [])
-        longest, corrected = (next((g for g in of if rule(g) is not Outcome.MISSING), None) for of in tried)
-        return longest, corrected
+        return first(self.lengths(graph, "as-published"), rule), first([fixed] if fixed else [], rule)
 
     @property
     def graphs(self) -> list[str]:
@@ -150,13 +153,13 @@ def group(trials: Sequence[CitationTrial]) -> Group | None:
     if not trials:
         return None
     settings = by_setting([trial for trial in trials if trial.method not in REFERENCES])
-    main = max(settings, key=rank, default=[])
+    chosen = max(settings, key=main, default=[])
     references: list[CitationTrial] = []
     for method in REFERENCES:
-        references += max(by_setting([trial for trial in trials if trial.method == method]), key=rank, default=[])
-    others = [made(setting, references) for setting in settings if setting is not main]
+        references += max(by_setting([trial for trial in trials if trial.method == method]), key=main, default=[])
+    others = [made(of, references) for of in settings if of is not chosen]
     others.sort(key=lambda other: other.setting["epochs"], reverse=True)
-    return made(main, references, tuple(others))
+    return made(chosen, references, tuple(others))
 
 
 def made(trials: Sequence[CitationTrial], references: Sequence[CitationTrial], others: tuple[Group, ...] = ()) -> Group:
@@ -166,15 +169,11 @@ def made(trials: Sequence[CitationTrial], references: Sequence[CitationTrial], o
 
 
 def by_setting(trials: Sequence[CitationTrial]) -> list[list[CitationTrial]]:
-    found: dict[str, list[CitationTrial]] = {}
-    for trial in trials:
-        key = repr(sorted((name, value) for name, value in trial.config.items() if name not in IGNORED))
-        found.setdefault(key, []).append(trial)
-    return list(found.values())
+    return grouped(trials, lambda trial: setting(trial, IGNORED))
 
 
-def rank(trials: Sequence[CitationTrial]) -> tuple[int, int, int]:
-    return len({trial.method for trial in trials}), len(trials), trials[0].config["epochs"]
+def main(trials: Sequence[CitationTrial]) -> tuple[int, int, int]:
+    return *rank(trials), trials[0].config["epochs"]
 
 
 def in_order(methods: Sequence[str]) -> list[str]:

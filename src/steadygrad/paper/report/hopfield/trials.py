@@ -11,7 +11,7 @@ from typing import Any
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic, style
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, largest, ratio, read, seeds_of
+from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, first, grouped, largest, ratio, read, seeds_of
 from steadygrad.paper.report.verdicts import Length, Outcome
 
 WHOLE = ("bptt", "auto")
@@ -139,17 +139,13 @@ class Sorted:
 
     def judged(self, rule: Callable[[Setting], Outcome]) -> tuple[Setting | None, Setting | None]:
         """By which a claim is judged: as published the longest that has what the rule takes, and the corrected one if it has."""
-        tried = (self.published, [self.corrected] if self.corrected else [])
-        longest, fixed = (next((s for s in of if rule(s) is not Outcome.MISSING), None) for of in tried)
-        return longest, fixed
+        return first(self.published, rule), first([self.corrected] if self.corrected else [], rule)
 
 
 def sort(records: Sequence[Record]) -> Sorted:
     """The mode's own setting is the one with most methods, then most trials; what is left departs from the nearest mode."""
-    groups: dict[str, list[HopfieldTrial]] = {}
-    for trial in read(HopfieldTrial, records, BEFORE):
-        groups.setdefault(repr(sorted(setting(trial).items())), []).append(trial)
-    settings = [Setting(group[0].config["mode"], setting(group[0]), tuple(group)) for group in groups.values()]
+    groups = grouped(read(HopfieldTrial, records, BEFORE), lambda trial: repr(sorted(setting(trial).items())))
+    settings = [Setting(group[0].config["mode"], setting(group[0]), tuple(group)) for group in groups]
     modes: dict[str, Setting] = {}
     for name in reversed(MODES):  # the as-published read-out alone, in the corrected setting, is a departure from the latter
         candidates = [s for s in settings if s.mode == name and not only_the_mode(s, modes)]

@@ -176,19 +176,25 @@ def numbers(found: Sorted) -> list[dict[str, Any]]:
         of_mode = [way for way in ways(found) if way.mode is mode]
         known = [method for method in CHECKPOINTED if of_mode and of_mode[0].trials(method, None)]
         if known:
-            tried = [(way, "neumann-rbp", nearest(way.counts)) for way in of_mode]
-            made.append({"title": mode.title, "T": of_mode[0].T})
-            made[-1]["exact"] = [beside(of_mode[0], method, None) for method in known]
-            made[-1]["ours"] = [beside(*one) for one in tried]
+            exact = [beside(of_mode[0], method, None) for method in known]
+            ours = [beside(way, "neumann-rbp", nearest(way.counts)) for way in of_mode]
+            for one in ours:
+                one["beaten"] = [other["name"] for other in exact if no_dearer(other, one)]
+            made.append({"title": mode.title, "T": of_mode[0].T, "exact": exact, "ours": ours})
     return made
+
+
+def no_dearer(exact: dict[str, Any], ours: dict[str, Any]) -> bool:
+    """Whether an exact method takes no more memory, and no more time within the noise of the measurement."""
+    return exact["memory"] <= ours["memory"] and exact["time"] <= (1 + NOISE) * ours["time"]
 
 
 def beside(way: Way, method: str, K: int | None) -> dict[str, Any]:
     both, on = way.ratio(method, K), "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
     return {
         "name": look(method).label + on,
-        "time": 1 / both.time if both.time else None,
-        "memory": 1 / both.memory if both.memory else None,
+        "time": 1 / both.time if both.time else math.inf,
+        "memory": 1 / both.memory if both.memory else math.inf,
         "cosine": way.cosine(method, K),
     }
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, read, seeds_of
+from steadygrad.paper.report.trial import MODES, TITLES, Trial, by_seed, grouped, rank, read, seeds_of, setting
 from steadygrad.paper.report.verdicts import Length
 
 WHOLE = ("bptt", *style.CHECKPOINTED, "forward", "auto")
@@ -196,7 +195,7 @@ def main(trials: Sequence[HyperoptTrial]) -> list[HyperoptTrial]:
     def spent(group: list[HyperoptTrial]) -> tuple[int, int]:
         return sum(trial.length * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
 
-    return max(groups(trials, setting), key=spent, default=[])
+    return max(grouped(trials, lambda trial: setting(trial, FREE)), key=spent, default=[])
 
 
 def main_way(trials: Sequence[HyperoptTrial]) -> str | None:
@@ -223,24 +222,9 @@ def cells(trials: Sequence[HyperoptTrial]) -> Iterable[Cell]:
         for K in sorted({trial.steps for trial in of_length if trial.steps is not None}) or [None]:
             seeds = {trial.seed for trial in of_length if trial.steps == K}
             here = [trial for trial in of_length if trial.steps == K or (trial.steps is None and trial.seed in seeds)]
-            tried = groups(here, lambda trial: trial.config["meta_steps"])
+            tried = grouped(here, lambda trial: trial.config["meta_steps"])
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
             yield Cell(T, K, tuple(kept))
-
-
-def setting(trial: Trial) -> str:
-    return repr(sorted((key, value) for key, value in trial.config.items() if key not in FREE))
-
-
-def groups(trials: Sequence[HyperoptTrial], key: Callable[[HyperoptTrial], Any]) -> list[list[HyperoptTrial]]:
-    found: dict[Any, list[HyperoptTrial]] = {}
-    for trial in trials:
-        found.setdefault(key(trial), []).append(trial)
-    return list(found.values())
-
-
-def rank(trials: Sequence[HyperoptTrial]) -> tuple[int, int]:
-    return len({trial.method for trial in trials}), len(trials)
 
 
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:

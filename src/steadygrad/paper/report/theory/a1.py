@@ -23,11 +23,7 @@ PENALTIES = {
     "spectral": Look("spectral norm (ours)", "#E69F00", (0, (5, 2)), "s"),
 }
 PAPER = ("column-l1", "gershgorin", "lanczos")
-SHOWN = {
-    "min_singular_value": "σ_min(I − J)",
-    "spectral_radius": "ρ(J)",
-    "adjoint_error": "error of the adjoint, K = 20",
-}
+SHOWN = {"min_singular_value": "σ_min(I − J)", "spectral_radius": "ρ(J)", "adjoint_error": "error of the adjoint, K = 20"}
 RIGHT = 1e-3
 """The adjoint of 20 terms counts as right whose relative error is below."""
 
