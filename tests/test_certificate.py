@@ -195,7 +195,9 @@ def test_nothing_holds_the_graph_in_a_cycle():
 
 def test_printed_it_says_how_good_the_gradient_is():
     w = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
-    solution = sg.steady_state(lambda h: w * h + 1, torch.zeros(1, dtype=torch.float64), gradient=sg.Implicit(sg.Neumann(steps=4)))
+    solution = sg.steady_state(
+        lambda h: w * h + 1, torch.zeros(1, dtype=torch.float64), gradient=sg.Implicit(sg.Neumann(steps=4))
+    )
     solution.value.sum().backward()
     # z = 1 + ½ + ¼ + ⅛ + 1⁄16 of 2: a 32nd is left out, which is the residual too.
     text = "MAX_STEPS after 5 products by Neumann(steps=4): residual 3.1e-02, estimated error 3.1e-02"
