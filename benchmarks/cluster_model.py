@@ -104,6 +104,7 @@ def tables(record: Record) -> dict[str, str]:
     """The tables of the page by name, in Markdown."""
     model = Model.of(record)
     return {
+        "gradients": _gradients(model),
         "exchange": _exchange(model),
         "counts": _counts(record),
         "graphs": _graphs(record),
@@ -114,6 +115,18 @@ def tables(record: Record) -> dict[str, str]:
 def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _gradients(model: Model) -> str:
+    """What DDP exchanges a step: an all-reduce of all gradients; in a ring every rank sends twice its share to each other one."""
+    rows: list[list[str]] = []
+    for count in (10**6, 10**7, 10**8):
+        size = FLOAT * count
+        ring = ETHERNET.seconds(2 * (RANKS - 1), 2 * (RANKS - 1) / RANKS * size)
+        rows.append(
+            [f"{count:,}", f"{size / 1e6:,.0f} MB", f"{1e3 * model.reduce.seconds(1, size):,.0f} ms", f"{1e3 * ring:,.0f} ms"]
+        )
+    return _table(["parameters, float32", "gradients", "two ranks, loopback", f"{RANKS} ranks, 25 Gbit/s, 50 µs"], rows)
 
 
 def _exchange(model: Model) -> str:

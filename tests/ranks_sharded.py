@@ -403,6 +403,38 @@ def check_exchange_without_a_derivative_is_noticed():
     assert alone.adjoint.converged
 
 
+def check_groups_of_some_ranks():
+    """Each rank in a group of its own: two solves that know nothing of each other, with different numbers of steps."""
+    own = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+    W, x = matrix(0.9 if dist.get_rank() else 0.3), vectors(SIZE)[0]
+    alone = sg.steady_state(lambda h: torch.tanh(W @ h + x), torch.zeros(SIZE))
+    grouped = sg.steady_state(lambda h: torch.tanh(W @ h + x), torch.zeros(SIZE), group=own)
+    assert grouped.steps == alone.steps
+    close(grouped.value, alone.value, 1e-12)
+
+
+def check_what_needs_a_gradient_on_one_rank_through_the_steps():
+    W, (x, target), here = matrix(0.5), vectors(SIZE), mine()
+    for gradient in ("bptt", "tbptt", sg.BPTT(checkpoints=3), "phantom"):
+        start = torch.zeros(SIZE)[here].requires_grad_(dist.get_rank() == 0)
+        w = W.clone().requires_grad_(dist.get_rank() == 0)
+        solution = sg.steady_state(
+            lambda h, w=w: torch.tanh(w[here] @ whole_of(h) + x[here]), start, group=group(), gradient=gradient,
+            forward=sg.Picard(max_steps=6, rtol=0),
+        )  # fmt: skip
+        (solution.value @ target[here]).backward()
+        whole, v = torch.zeros(SIZE, requires_grad=True), W.clone().requires_grad_()
+        reference = sg.steady_state(
+            lambda h, v=v: torch.tanh(v @ h + x), whole, gradient=gradient, forward=sg.Picard(max_steps=6, rtol=0)
+        )
+        (reference.value @ target).backward()
+        if dist.get_rank() == 0:
+            close(w.grad[here], v.grad[here], 1e-9)
+            assert (start.grad is None) == (whole.grad is None)
+            if start.grad is not None:
+                close(start.grad, whole.grad[here], 1e-9)
+
+
 def check_sums_of_gradients():
     rank = dist.get_rank()
     a, b, c = (torch.zeros(3, requires_grad=True) for _ in range(3))

@@ -94,10 +94,10 @@ def test_the_library_is_honest():
     assert stopped["error"] / 10 < stopped["estimate"] < 10 * stopped["error"]
 
 
-def test_transforms_are_right_or_refused():
+def test_transforms_of_the_library_are_right():
     rows = [f"{name}: steadygrad" for name in ("forward derivative", "vmap of grad")]
     verdicts = {record["figures"]["verdict"] for record in measured("honesty", rows).values()}
-    assert verdicts <= {"right", "refused"}
+    assert verdicts == {"right"}
 
 
 def test_the_estimate_follows_the_error_of_a_stopped_solve():

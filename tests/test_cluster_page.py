@@ -25,7 +25,7 @@ def test_page_shows_the_record(tmp_path):
 
 def test_page_without_a_place_for_a_table_is_refused(tmp_path):
     (tmp_path / "page.md").write_text("nothing")
-    with pytest.raises(ValueError, match="no place for the table exchange"):
+    with pytest.raises(ValueError, match="no place for the table gradients"):
         cluster_model.write_page(RECORD, tmp_path / "page.md")
 
 

@@ -111,6 +111,39 @@ class TestNoFalseAlarms:
         assert error / 30 < solution.error_estimate < 0.01
 
 
+class TestRounding:
+    @pytest.mark.parametrize("forward", [sg.Picard(), sg.Picard(damping=0.5), sg.Anderson(20), sg.Broyden(20)], ids=repr)
+    @pytest.mark.parametrize("step", [1e-6, 2e-7])
+    def test_steps_of_a_few_roundings_that_do_not_shrink_are_a_way_to_go(self, forward, step):
+        """In float32 the residual changes by less than a last digit: its change tells nothing, and neither does its size."""
+        solution = sg.steady_state(lambda h: h + step * (1 - h**3), torch.full((1,), 0.5), forward=forward, on_failure="ignore")
+        assert abs(solution.value.item() - 1) > 0.1  # else it would have a right to be converged
+        assert not solution.converged
+
+    def test_many_directions_that_creep(self):
+        """A slowed power iteration, of which Anderson's first steps see nothing."""
+        A = torch.rand(4, 4, generator=torch.Generator().manual_seed(0)) + 0.05
+
+        def update(h):
+            return h + 6e-6 * (h @ A / (h @ A).norm() - h)
+
+        h0 = torch.tensor([0.1, 0.9, 0.2, 0.6])
+        solution = sg.steady_state(update, h0, forward=sg.Anderson(20, 1e-3), on_failure="ignore")
+        assert not solution.converged
+
+    @pytest.mark.parametrize("forward", [sg.Broyden(500), sg.Anderson(300), sg.Anderson(300, 1e-4)], ids=repr)
+    @pytest.mark.parametrize("seed", range(6))
+    def test_accelerated_solvers_remember_slow_directions(self, forward, seed):
+        """A condition of 1e4 in float32: the last steps alone were off by up to thirty, the rounding floor by thousands."""
+        generator, n = torch.Generator().manual_seed(seed), 5 + seed
+        Q = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=F64))[0]
+        A = (Q * torch.logspace(0, -4, n, dtype=F64)) @ Q.T
+        J, c = (torch.eye(n, dtype=F64) - A).float(), torch.randn(n, generator=generator)
+        solution = sg.steady_state(lambda h: J @ h + c, torch.zeros(n), forward=forward, on_failure="ignore")
+        exact = torch.linalg.solve(torch.eye(n, dtype=F64) - J.double(), c.double())
+        assert relative(solution.value.double(), exact) < 5 * solution.error_estimate
+
+
 class TestStagnation:
     def test_a_flat_residual_of_a_state_that_travels_is_none(self):
         """Logistic growth: the steps grow before they shrink."""

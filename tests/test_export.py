@@ -80,3 +80,13 @@ def test_exporting_leaves_the_layer_as_it_was():
 def test_what_decides_by_numbers_is_refused(forward):
     with pytest.raises(sg.SteadyStateError, match=r"Picard\(max_steps=T, rtol=0\)"):
         torch.export.export(Model(Cell(), forward=forward).eval(), (torch.randn(2, 3),))
+
+
+@pytest.mark.parametrize("options", [{"iterates": [3]}, {"warm": sg.steady_state(lambda h: 0.5 * h + 1, torch.zeros(4))}], ids=["iterates", "warm"])
+def test_what_has_no_place_in_the_graph_is_refused(options):
+    class Plain(nn.Module):
+        def forward(self, x):
+            return sg.steady_state(lambda h: torch.tanh(0.5 * h + x), torch.zeros(4), forward=COUNTED, **options).value
+
+    with pytest.raises(sg.SteadyStateError, match="torch.export records the steps from h0"):
+        torch.export.export(Plain(), (torch.randn(4),))

@@ -160,6 +160,66 @@ def test_orders_beyond_those_of_the_transforms_are_refused(given):
         torch.autograd.grad(second.sum(), leaf)
 
 
+def test_orders_are_counted_through_batched_cotangents(given):
+    W, x, _ = given
+
+    def second(order):
+        leaf = x.clone().requires_grad_()
+        value = closed_over(W, leaf, derivatives=order).pow(3)
+        (first,) = torch.autograd.grad(value, leaf, torch.eye(N, dtype=x.dtype), is_grads_batched=True, create_graph=True)
+        return torch.autograd.grad(first.sum(), leaf, create_graph=True)[0], leaf
+
+    expected = hessian(lambda x: unrolled(W, x).pow(3).sum())(x).sum(0)
+    found, leaf = second(2)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+    with pytest.raises(sg.SteadyStateError, match="derivative 3"):
+        torch.autograd.grad(found.sum(), leaf)
+    with pytest.raises(sg.SteadyStateError, match="second derivative"):
+        second(1)
+
+
+def test_solves_inside_the_f_of_another():
+    def nested(solve):
+        def inner(a, u):
+            return solve(lambda v: 0.3 * torch.sin(v) + a * u, torch.zeros(N, dtype=torch.float64))
+
+        return lambda a, x: solve(lambda h: 0.4 * torch.tanh(inner(a, h)) + x, torch.zeros(N, dtype=torch.float64))
+
+    def steps(update, h):
+        for _ in range(40):
+            h = update(h)
+        return h
+
+    found = nested(lambda F, h: sg.steady_state(F, h, forward=TIGHT, gradient="gmres", derivatives=2).value)
+    expected = nested(steps)
+    a, x = torch.tensor(0.7, dtype=torch.float64), torch.linspace(-1, 1, N, dtype=torch.float64)
+    for transform in (jacrev, jacfwd, lambda f: hessian(lambda a, x: f(a, x).square().sum())):
+        torch.testing.assert_close(transform(found)(a, x), transform(expected)(a, x), rtol=1e-8, atol=1e-9)
+    many = torch.stack([x, 2 * x])
+    torch.testing.assert_close(each(found)(a, many), each(expected)(a, many), rtol=1e-8, atol=1e-9)
+
+
+def test_tangents_that_are_the_same_for_all_entries():
+    """The right-hand side has no vmapped dimension then, while J and so the tangent have."""
+
+    def solved(w, x):
+        return sg.steady_state(lambda h: 0.5 * torch.tanh(h * x) + w, torch.zeros(N, dtype=torch.float64), forward=TIGHT).value
+
+    def plain(w, x):
+        h = torch.zeros(N, dtype=torch.float64)
+        for _ in range(100):
+            h = 0.5 * torch.tanh(h * x) + w
+        return h
+
+    w, X = torch.linspace(-1, 1, N, dtype=torch.float64), torch.linspace(0, 2, 3 * N, dtype=torch.float64).view(3, N)
+    for name in ("vmap of jvp", "jacfwd of vmap", "vmap of jacfwd", "vmap of grad"):
+        torch.testing.assert_close(
+            TRANSFORMS[name](solved, w, X[0], X), TRANSFORMS[name](plain, w, X[0], X), rtol=1e-8, atol=1e-9
+        )
+    found, expected = (vmap(lambda x, f=f: jvp(lambda w: f(w, x), (w,), (w + 1,))[1])(X) for f in (solved, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+
+
 def test_nested_states(given):
     W, x, X = given
 

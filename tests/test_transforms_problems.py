@@ -79,7 +79,9 @@ def test_failures_are_reported():
 
 def test_an_entry_without_a_finite_state_does_not_spoil_the_others():
     def value(w, x):
-        return sg.steady_state(lambda h: w * h * h + x, torch.zeros((), **F64), forward=LONG, on_failure="ignore").value
+        return sg.steady_state(
+            lambda h: w * h * h + x, torch.zeros((), **F64), forward=sg.Picard(80, 0.0), on_failure="ignore"
+        ).value
 
     def root(w, x):
         return (1 - (1 - 4 * w * x).sqrt()) / (2 * w)
@@ -255,6 +257,16 @@ def test_what_cannot_be_right_is_refused(call, error, match):
     with pytest.raises(error, match=match):
         call()
     assert torch._C._functorch.peek_interpreter_stack() is None  # nothing is left behind
+
+
+@pytest.mark.parametrize(("gradient", "forward"), [(sg.BPTT(checkpoints=3), sg.Picard(9, 0.0)), (sg.BPTT(), sg.Reversible(9, 0.0, damping=0.8))])
+def test_batched_cotangents_through_steps_that_are_taken_again(gradient, forward):
+    x = torch.ones(2, **F64).requires_grad_()
+    value = sg.steady_state(lambda h: 0.5 * h + x, torch.zeros(2, **F64), gradient=gradient, forward=forward).value
+    with pytest.raises(sg.SteadyStateError, match="one cotangent at a time"):
+        torch.autograd.grad(value, x, torch.eye(2, **F64), is_grads_batched=True, retain_graph=True)
+    with pytest.raises(sg.SteadyStateError, match="one cotangent at a time"):
+        vmap(lambda v: torch.autograd.grad(value, x, v, retain_graph=True)[0])(torch.eye(2, **F64))
 
 
 def test_errors_in_f_leave_nothing_behind():

@@ -32,8 +32,8 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
-        self.size = self.whole(1, 10)
         self.rows = self.choice([1, 1, 1, 2, 5, MANY])
+        self.size = self.whole(1, 10 if self.rows < MANY else 3)
 
     def number(self, low: float, high: float) -> float:
         return low + (high - low) * torch.rand((), generator=self._generator, dtype=torch.float64).item()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
+from drawing import Draw, Family
 from torch import Tensor
 from torch.nn import functional
-
-from drawing import Draw, Family
 
 
 def pagerank(draw: Draw) -> Family:
@@ -33,7 +32,11 @@ def relu_net(draw: Draw) -> Family:
 def routing(draw: Draw) -> Family:
     """Drivers choose routes by softmax of what the others leave: h = softmax(−θ·(c + B h))."""
     n, theta = draw.size + 1, draw.log(0.1, 5.0)
-    return Family(lambda h, p: torch.softmax(-theta * (p[0] + h @ p[1].mT), -1), [draw.uniform(draw.rows, n), draw.uniform(n, n)], torch.full((draw.rows, n), 1 / n, dtype=torch.float64))
+    return Family(
+        lambda h, p: torch.softmax(-theta * (p[0] + h @ p[1].mT), -1),
+        [draw.uniform(draw.rows, n), draw.uniform(n, n)],
+        torch.full((draw.rows, n), 1 / n, dtype=torch.float64),
+    )
 
 
 def sinkhorn(draw: Draw) -> Family:
@@ -65,7 +68,11 @@ def cournot(draw: Draw) -> Family:
     n, sharp = draw.size + 1, draw.log(2.0, 50.0)
     answer = draw.number(0.05, 0.6)
     mix = torch.ones(n, n, dtype=torch.float64) - torch.eye(n, dtype=torch.float64)
-    return Family(lambda h, p: (1 - answer) * h + answer * functional.softplus(p[0] - 0.5 * (h @ (mix.to(h) * p[1]).mT), beta=sharp), [draw.uniform(draw.rows, n, low=0.5, high=2.0), draw.uniform(n, n, low=0.2, high=1.0)], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: (1 - answer) * h + answer * functional.softplus(p[0] - 0.5 * (h @ (mix.to(h) * p[1]).mT), beta=sharp),
+        [draw.uniform(draw.rows, n, low=0.5, high=2.0), draw.uniform(n, n, low=0.2, high=1.0)],
+        draw.zeros(draw.rows, n),
+    )
 
 
 def set_attention(draw: Draw) -> Family:
@@ -77,7 +84,11 @@ def set_attention(draw: Draw) -> Family:
         weights = torch.softmax((h @ p[0]) @ (h @ p[1]).mT / d**0.5, -1)
         return torch.tanh(weights @ h @ p[2] + p[3])
 
-    return Family(update, [draw.normal(d, d), draw.normal(d, d), size * draw.normal(d, d) / d, draw.normal(draw.rows, n, d)], draw.zeros(draw.rows, n, d))
+    return Family(
+        update,
+        [draw.normal(d, d), draw.normal(d, d), size * draw.normal(d, d) / d, draw.normal(draw.rows, n, d)],
+        draw.zeros(draw.rows, n, d),
+    )
 
 
 def convolution(draw: Draw) -> Family:
@@ -87,7 +98,11 @@ def convolution(draw: Draw) -> Family:
     def update(h: Tensor, p: list[Tensor]) -> Tensor:
         return functional.group_norm(functional.softplus(functional.conv1d(h, p[0], padding=1) + p[1]), 2, eps=1e-2) * p[2]
 
-    return Family(update, [0.5 * draw.normal(4, 4, 3), draw.normal(draw.rows, 4, n), draw.uniform(1, low=0.1, high=0.9)], draw.zeros(draw.rows, 4, n))
+    return Family(
+        update,
+        [0.5 * draw.normal(4, 4, 3), draw.normal(draw.rows, 4, n), draw.uniform(1, low=0.1, high=0.9)],
+        draw.zeros(draw.rows, 4, n),
+    )
 
 
 def gru(draw: Draw) -> Family:
@@ -99,7 +114,9 @@ def gru(draw: Draw) -> Family:
         r, u = torch.sigmoid(h @ p[0].mT + p[3]), torch.sigmoid(h @ p[1].mT - p[3])
         return u * h + (1 - u) * torch.tanh((r * h) @ p[2].mT + p[3])
 
-    return Family(update, [*(size * draw.normal(n, n) / n**0.5 for _ in range(3)), draw.normal(draw.rows, n)], draw.zeros(draw.rows, n))
+    return Family(
+        update, [*(size * draw.normal(n, n) / n**0.5 for _ in range(3)), draw.normal(draw.rows, n)], draw.zeros(draw.rows, n)
+    )
 
 
 def lstm(draw: Draw) -> Family:
@@ -124,7 +141,11 @@ def transformer(draw: Draw) -> Family:
         a = functional.layer_norm(h + torch.softmax(h @ p[0] @ h.mT / 2, -1) @ h @ p[1], (d,), eps=1e-3)
         return functional.layer_norm(p[3] + 0.5 * a + 0.3 * torch.tanh(a @ p[2]), (d,), eps=1e-3)
 
-    return Family(update, [0.3 * draw.normal(d, d), 0.3 * draw.normal(d, d), draw.normal(d, d), 2 * draw.normal(draw.rows, n, d)], draw.normal(draw.rows, n, d))
+    return Family(
+        update,
+        [0.3 * draw.normal(d, d), 0.3 * draw.normal(d, d), draw.normal(d, d), 2 * draw.normal(draw.rows, n, d)],
+        draw.normal(draw.rows, n, d),
+    )
 
 
 def mixture(draw: Draw) -> Family:
@@ -151,7 +172,11 @@ def belief_propagation(draw: Draw) -> Family:
         field = p[0][..., source] + h @ arrives.to(h).mT
         return torch.atanh(torch.tanh(torch.cat([p[1], p[1]])) * torch.tanh(field) * 0.999999)
 
-    return Family(update, [draw.log(1e-3, 1.0) * draw.normal(draw.rows, n), strength * draw.normal(len(edges))], draw.zeros(draw.rows, len(directed)))
+    return Family(
+        update,
+        [draw.log(1e-3, 1.0) * draw.normal(draw.rows, n), strength * draw.normal(len(edges))],
+        draw.zeros(draw.rows, len(directed)),
+    )
 
 
 def soft_threshold(h: Tensor, by: Tensor) -> Tensor:
@@ -164,7 +189,11 @@ def ista(draw: Draw) -> Family:
     A = draw.normal(2 * n, n) @ torch.diag(torch.logspace(0, draw.number(-1.5, 0), n, dtype=torch.float64))
     step = draw.number(0.3, 1.0) / torch.linalg.matrix_norm(A, 2) ** 2
     weight = torch.tensor([draw.log(1e-3, 3.0)], dtype=torch.float64)
-    return Family(lambda h, p: soft_threshold(h - step.to(h) * (h @ p[0].mT - p[1]) @ p[0], step.to(h) * p[2]), [A, draw.normal(draw.rows, 2 * n), weight], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: soft_threshold(h - step.to(h) * (h @ p[0].mT - p[1]) @ p[0], step.to(h) * p[2]),
+        [A, draw.normal(draw.rows, 2 * n), weight],
+        draw.zeros(draw.rows, n),
+    )
 
 
 def admm(draw: Draw) -> Family:
@@ -179,7 +208,11 @@ def admm(draw: Draw) -> Family:
         new = soft_threshold(x + u, p[2] / rho)
         return torch.cat([new, u + x - new], -1)
 
-    return Family(update, [A, draw.normal(draw.rows, n + 2), torch.tensor([draw.log(1e-2, 1.0)], dtype=torch.float64)], draw.zeros(draw.rows, 2 * n))
+    return Family(
+        update,
+        [A, draw.normal(draw.rows, n + 2), torch.tensor([draw.log(1e-2, 1.0)], dtype=torch.float64)],
+        draw.zeros(draw.rows, 2 * n),
+    )
 
 
 def mirror_descent(draw: Draw) -> Family:
@@ -187,7 +220,11 @@ def mirror_descent(draw: Draw) -> Family:
     n, step, tau = draw.size + 1, draw.log(1e-2, 0.5), draw.log(0.05, 1.0)
     A = draw.normal(n, n)
     A = A @ A.mT / n
-    return Family(lambda h, p: torch.softmax(h.clamp(min=1e-30).log() - step * (h @ p[0] + p[1] + tau * h.clamp(min=1e-30).log()), -1), [A, draw.normal(draw.rows, n)], torch.full((draw.rows, n), 1 / n, dtype=torch.float64))
+    return Family(
+        lambda h, p: torch.softmax(h.clamp(min=1e-30).log() - step * (h @ p[0] + p[1] + tau * h.clamp(min=1e-30).log()), -1),
+        [A, draw.normal(draw.rows, n)],
+        torch.full((draw.rows, n), 1 / n, dtype=torch.float64),
+    )
 
 
 def momentum(draw: Draw) -> Family:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
-
 from drawing import Draw, Family
+from torch import Tensor
 
 
 def heron(draw: Draw) -> Family:
     """h ← ½(h + a/h), Newton's map of a square root: J is zero at its end."""
-    return Family(lambda h, p: 0.5 * (h + p[0] / h), [draw.log(1e-6, 1e6) * draw.uniform(draw.rows, draw.size, low=0.1)], draw.ones(draw.rows, draw.size))
+    return Family(
+        lambda h, p: 0.5 * (h + p[0] / h),
+        [draw.log(1e-6, 1e6) * draw.uniform(draw.rows, draw.size, low=0.1)],
+        draw.ones(draw.rows, draw.size),
+    )
 
 
 def newton_schulz(draw: Draw) -> Family:
@@ -20,7 +23,11 @@ def newton_schulz(draw: Draw) -> Family:
     n = min(draw.size, 4)
     A = draw.normal(n, n)
     A = A @ A.mT + draw.log(1e-3, 1.0) * torch.eye(n, dtype=torch.float64)
-    return Family(lambda h, p: h @ (2 * torch.eye(n, dtype=h.dtype) - p[0] @ h), [A], (torch.eye(n, dtype=torch.float64) / torch.linalg.matrix_norm(A, 2)).repeat(draw.rows, 1, 1))
+    return Family(
+        lambda h, p: h @ (2 * torch.eye(n, dtype=h.dtype) - p[0] @ h),
+        [A],
+        (torch.eye(n, dtype=torch.float64) / torch.linalg.matrix_norm(A, 2)).repeat(draw.rows, 1, 1),
+    )
 
 
 def logistic(draw: Draw) -> Family:
@@ -32,7 +39,12 @@ def logistic(draw: Draw) -> Family:
 def drift(draw: Draw) -> Family:
     """h ← h + ε·(1 + 0.5·sin h), which never rests."""
     eps = draw.log(1e-5, 1.0)
-    return Family(lambda h, p: h + eps * (p[0] + 0.5 * torch.sin(h)), [draw.uniform(draw.rows, draw.size, low=0.6, high=1.0)], draw.log(1e-2, 3.0) * draw.ones(draw.rows, draw.size), steady=False)
+    return Family(
+        lambda h, p: h + eps * (p[0] + 0.5 * torch.sin(h)),
+        [draw.uniform(draw.rows, draw.size, low=0.6, high=1.0)],
+        draw.log(1e-2, 3.0) * draw.ones(draw.rows, draw.size),
+        steady=False,
+    )
 
 
 def spectrum(draw: Draw, n: int, closest: float) -> Tensor:
@@ -42,7 +54,9 @@ def spectrum(draw: Draw, n: int, closest: float) -> Tensor:
     J = torch.diag(values)
     if n > 2 and draw.happens(0.5):
         angle, radius = draw.number(0, math.pi), draw.number(0.1, 1 - closest)
-        J[1:3, 1:3] = radius * torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+        J[1:3, 1:3] = radius * torch.tensor(
+            [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64
+        )
     basis = torch.linalg.qr(draw.normal(n, n))[0]
     if draw.happens(0.5):
         basis = basis @ (torch.eye(n, dtype=torch.float64) + draw.number(0.1, 2) * torch.triu(draw.normal(n, n), 1) / n)
@@ -52,13 +66,21 @@ def spectrum(draw: Draw, n: int, closest: float) -> Tensor:
 def nearly_singular(draw: Draw) -> Family:
     """A linear map with an eigenvalue of 1 − 10⁻ᵏ, k up to 6."""
     n = draw.size
-    return Family(lambda h, p: h @ p[0].mT + p[1], [spectrum(draw, n, draw.log(1e-6, 0.5)), draw.normal(draw.rows, n)], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: h @ p[0].mT + p[1],
+        [spectrum(draw, n, draw.log(1e-6, 0.5)), draw.normal(draw.rows, n)],
+        draw.zeros(draw.rows, n),
+    )
 
 
 def expansive(draw: Draw) -> Family:
     """A linear map with eigenvalues beyond one, for solvers that need no contraction."""
     n = draw.size
-    return Family(lambda h, p: h @ p[0].mT + p[1], [draw.number(1.0, 4.0) * draw.normal(n, n) / n**0.5, draw.normal(draw.rows, n)], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: h @ p[0].mT + p[1],
+        [draw.number(1.0, 4.0) * draw.normal(n, n) / n**0.5, draw.normal(draw.rows, n)],
+        draw.zeros(draw.rows, n),
+    )
 
 
 def hidden_slow_mode(draw: Draw) -> Family:
@@ -119,13 +141,21 @@ def weiszfeld(draw: Draw) -> Family:
 
 def several_ends(draw: Draw) -> Family:
     """h ← h + s·(h − h³ + x): two attractors and a repeller, from anywhere."""
-    return Family(lambda h, p: h + p[1] * (h - h**3 + p[0]), [0.3 * draw.normal(draw.rows, draw.size), torch.tensor([draw.log(1e-3, 0.6)], dtype=torch.float64)], draw.normal(draw.rows, draw.size))
+    return Family(
+        lambda h, p: h + p[1] * (h - h**3 + p[0]),
+        [0.3 * draw.normal(draw.rows, draw.size), torch.tensor([draw.log(1e-3, 0.6)], dtype=torch.float64)],
+        draw.normal(draw.rows, draw.size),
+    )
 
 
 def cubic_rest(draw: Draw) -> Family:
     """h ← h − s·((h − a)³ + δ·(h − a)): hardly attracted near its end."""
     delta = draw.log(1e-4, 1.0)
-    return Family(lambda h, p: h - 0.3 * ((h - p[0]) ** 3 + delta * (h - p[0])), [draw.uniform(draw.rows, draw.size, low=1.0, high=2.0)], draw.ones(draw.rows, draw.size))
+    return Family(
+        lambda h, p: h - 0.3 * ((h - p[0]) ** 3 + delta * (h - p[0])),
+        [draw.uniform(draw.rows, draw.size, low=1.0, high=2.0)],
+        draw.ones(draw.rows, draw.size),
+    )
 
 
 def at_zero(draw: Draw) -> Family:
@@ -133,13 +163,25 @@ def at_zero(draw: Draw) -> Family:
     n = draw.size
     W = draw.normal(n, n)
     W = draw.number(0.1, 0.95) * W / torch.linalg.matrix_norm(W, 2)
-    return Family(lambda h, p: torch.tanh(h @ p[0].mT) + p[1], [W, draw.choice([0.0, 1e-30, 1e-12, 1e-6]) * draw.normal(draw.rows, n)], draw.normal(draw.rows, n))
+    return Family(
+        lambda h, p: torch.tanh(h @ p[0].mT) + p[1],
+        [W, draw.choice([0.0, 1e-30, 1e-12, 1e-6]) * draw.normal(draw.rows, n)],
+        draw.normal(draw.rows, n),
+    )
 
 
 def triangular(draw: Draw) -> Family:
     """A chain of shifts: nilpotent, strongly non-normal, done after n steps."""
     n = draw.size + 2
-    return Family(lambda h, p: h @ p[0].mT + p[1], [draw.number(0.5, 3.0) * torch.diag(torch.ones(n - 1, dtype=torch.float64), 1) + 0.1 * torch.triu(draw.normal(n, n), 1), draw.normal(draw.rows, n)], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: h @ p[0].mT + p[1],
+        [
+            draw.number(0.5, 3.0) * torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+            + 0.1 * torch.triu(draw.normal(n, n), 1),
+            draw.normal(draw.rows, n),
+        ],
+        draw.zeros(draw.rows, n),
+    )
 
 
 def noisy_digits(draw: Draw) -> Family:
@@ -147,12 +189,21 @@ def noisy_digits(draw: Draw) -> Family:
     n, large = draw.size, draw.log(1e1, 1e4)
     W = draw.normal(n, n)
     W = draw.number(0.2, 0.95) * W / torch.linalg.matrix_norm(W, 2)
-    return Family(lambda h, p: (torch.tanh(h @ p[0].mT + p[1]) + large) - large, [W, draw.normal(draw.rows, n)], draw.zeros(draw.rows, n))
+    return Family(
+        lambda h, p: (torch.tanh(h @ p[0].mT + p[1]) + large) - large, [W, draw.normal(draw.rows, n)], draw.zeros(draw.rows, n)
+    )
 
 
 def square_root_kink(draw: Draw) -> Family:
     """h ← √(a·h + x): steep near zero."""
-    return Family(lambda h, p: torch.sqrt(p[0] * h + p[1]), [draw.uniform(draw.rows, draw.size, low=0.1, high=3.0), draw.log(1e-8, 1.0) * draw.uniform(draw.rows, draw.size, low=0.5)], draw.ones(draw.rows, draw.size))
+    return Family(
+        lambda h, p: torch.sqrt(p[0] * h + p[1]),
+        [
+            draw.uniform(draw.rows, draw.size, low=0.1, high=3.0),
+            draw.log(1e-8, 1.0) * draw.uniform(draw.rows, draw.size, low=0.5),
+        ],
+        draw.ones(draw.rows, draw.size),
+    )
 
 
 MATHEMATICS = [

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
-
 from drawing import Draw, Family
+from torch import Tensor
 
 
 def kepler(draw: Draw) -> Family:
     """E = M + e·sin E: the eccentric anomaly of a planet."""
     e = draw.uniform(draw.rows, 1, low=0.05, high=0.98)
-    return Family(lambda h, p: p[1] + p[0] * torch.sin(h), [e, draw.uniform(draw.rows, 1, low=0.1, high=3.0)], draw.zeros(draw.rows, 1))
+    return Family(
+        lambda h, p: p[1] + p[0] * torch.sin(h), [e, draw.uniform(draw.rows, 1, low=0.1, high=3.0)], draw.zeros(draw.rows, 1)
+    )
 
 
 def michaelis_menten(draw: Draw) -> Family:
     """A chain of enzymes: dh_i/dt = inflow_i + v_{i−1} − v_i with v = V·h / (K + h)."""
     n, dt = draw.size, draw.log(1e-2, 0.5)
-    top, half, inflow = draw.uniform(n, low=2.0, high=4.0), draw.uniform(n, low=0.3, high=3.0), draw.uniform(n, low=0.1, high=0.9) / n
+    top, half, inflow = (
+        draw.uniform(n, low=2.0, high=4.0),
+        draw.uniform(n, low=0.3, high=3.0),
+        draw.uniform(n, low=0.1, high=0.9) / n,
+    )
 
     def update(h: Tensor, p: list[Tensor]) -> Tensor:
         flow = p[0] * h / (p[1] + h)
@@ -31,7 +36,9 @@ def ricker(draw: Draw) -> Family:
     """Species that compete, h ← h·exp(dt·(r − A h)): the coexistence of Lotka and Volterra."""
     n, dt = draw.size, draw.log(1e-2, 0.6)
     A = torch.eye(n, dtype=torch.float64) + draw.uniform(n, n, low=0.0, high=0.7 / n)
-    return Family(lambda h, p: h * torch.exp(dt * (p[0] - h @ p[1].mT)), [draw.uniform(n, low=0.8, high=1.2), A], draw.ones(draw.rows, n))
+    return Family(
+        lambda h, p: h * torch.exp(dt * (p[0] - h @ p[1].mT)), [draw.uniform(n, low=0.8, high=1.2), A], draw.ones(draw.rows, n)
+    )
 
 
 def jacobi_heat(draw: Draw) -> Family:
@@ -49,7 +56,11 @@ def jacobi_heat(draw: Draw) -> Family:
 def successive_overrelaxation(draw: Draw) -> Family:
     """Sweeps of SOR on a diffusion matrix, ω anywhere up to its limit of 2."""
     n, omega = min(draw.size, 6) + 1, draw.number(0.3, 1.97)
-    A = 2.02 * torch.eye(n, dtype=torch.float64) - torch.diag(torch.ones(n - 1, dtype=torch.float64), 1) - torch.diag(torch.ones(n - 1, dtype=torch.float64), -1)
+    A = (
+        2.02 * torch.eye(n, dtype=torch.float64)
+        - torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+        - torch.diag(torch.ones(n - 1, dtype=torch.float64), -1)
+    )
 
     def update(h: Tensor, p: list[Tensor]) -> Tensor:
         columns = list(h.unbind(-1))
@@ -79,7 +90,9 @@ def load_flow(draw: Draw) -> Family:
     y = (y + y.mT) * (1 - torch.eye(n, dtype=torch.float64))
     ground = draw.uniform(n, low=0.1, high=1.0)
     power = draw.uniform(draw.rows, n, low=-0.1, high=0.05) * ground.min()
-    return Family(lambda h, p: (p[0] / h + h @ p[1].mT + p[2]) / (p[1].sum(1) + p[2]), [power, y, ground], draw.ones(draw.rows, n))
+    return Family(
+        lambda h, p: (p[0] / h + h @ p[1].mT + p[2]) / (p[1].sum(1) + p[2]), [power, y, ground], draw.ones(draw.rows, n)
+    )
 
 
 def mean_field(draw: Draw) -> Family:
@@ -89,7 +102,11 @@ def mean_field(draw: Draw) -> Family:
     A = (A + A.mT) / 2
     A = A / torch.linalg.matrix_norm(A, 2)
     beta = torch.tensor([draw.choice([0.5, 0.9, 0.99, 0.999, 1.0, 1.01, 1.2, 2.0])], dtype=torch.float64)
-    return Family(lambda h, p: torch.tanh(p[1] * (h @ p[0].mT) + p[2]), [A, beta, draw.log(1e-6, 1.0) * draw.normal(draw.rows, n)], draw.uniform(draw.rows, n))
+    return Family(
+        lambda h, p: torch.tanh(p[1] * (h @ p[0].mT) + p[2]),
+        [A, beta, draw.log(1e-6, 1.0) * draw.normal(draw.rows, n)],
+        draw.uniform(draw.rows, n),
+    )
 
 
 def epidemic(draw: Draw) -> Family:

@@ -17,6 +17,10 @@ from torch import Tensor
 import steadygrad as sg
 
 FAMILIES = [*PHYSICS, *LEARNING, *MATHEMATICS]
+PARTS = 30.0
+"""How much larger than the tolerance of the adjoint the error of a single parameter may be."""
+ROUNDED = 4.0
+"""Roundings of F that may move a state by what ‖(I − J)⁻¹‖ makes of them: in its dtype it is not defined better."""
 FLAT = Callable[[Tensor, list[Tensor]], Tensor]
 
 
@@ -74,9 +78,7 @@ def _rebased(family: Family, draw: Draw, notes: dict[str, Any]) -> Family:
     T = left @ torch.diag(torch.logspace(0, -torch.tensor(condition).log10().item(), width, dtype=torch.float64)) @ right
     back, inner = torch.linalg.inv(T), family.update
     notes["basis"] = condition
-    return Family(
-        lambda h, p: inner(h @ T.to(h), p) @ back.to(h), family.parameters, family.start @ back, family.steady
-    )
+    return Family(lambda h, p: inner(h @ T.to(h), p) @ back.to(h), family.parameters, family.start @ back, family.steady)
 
 
 def _rescaled(family: Family, draw: Draw, notes: dict[str, Any]) -> Family:
@@ -100,7 +102,7 @@ def _slower(family: Family, draw: Draw, notes: dict[str, Any]) -> Family:
 
 def _forward(draw: Draw, dtype: torch.dtype) -> Any:
     rtol = float(f"{draw.log(1e-10 if dtype == torch.float64 else 1e-7, 1e-3):.0e}")
-    steps = draw.choice([50, 100, 1000, 4000])
+    steps = draw.choice([50, 100, 300, 2000])
     return draw.choice([
         sg.Picard(max_steps=steps, rtol=rtol), sg.Picard(max_steps=steps, rtol=rtol), sg.Picard(max_steps=steps, rtol=1e-5),
         sg.Picard(max_steps=steps, rtol=rtol, damping=draw.choice([0.1, 0.5, 0.9])),
@@ -135,9 +137,8 @@ class Found:
     """Distance of the state from the true one, relative, in its worst leaf and converged row."""
     off: float = 0.0
     """Error of the gradient by the worst of the parameters that count."""
-    off_all: float = 0.0
-    off_there: float = 0.0
-    """How far the exact gradient at the state that was found is from the true one: what the state's own distance brings."""
+    adjoint_off: float = 0.0
+    """What of that is not the exact gradient at the state that was found, which is within one per cent of the true one."""
     known: bool = False
     """Whether the truth was found."""
     gain: float = 0.0
@@ -148,21 +149,21 @@ class Found:
 
     @property
     def trusted(self) -> bool:
-        return self.error is None and not self.warned and self.state is sg.Status.CONVERGED and self.adjoint is sg.Status.CONVERGED
+        return (
+            self.error is None and not self.warned and self.state is sg.Status.CONVERGED and self.adjoint is sg.Status.CONVERGED
+        )
 
     @property
     def silent(self) -> bool:
-        """Said to be fine and is not: the state by itself, or the gradient."""
+        """Said to be fine and is not: the state by itself, or the gradient at the state."""
         if self.error is not None or self.state is not sg.Status.CONVERGED:
             return False
-        if not self.setting.steady or (self.known and self.far > 0.02):
+        rounded = ROUNDED * torch.finfo(self.setting.dtype).eps * self.gain
+        if not self.setting.steady or (self.known and self.far > max(0.02, rounded)):
             return True
-        return self.trusted and self.known and self.off > 0.01 and not self.inherited
-
-    @property
-    def inherited(self) -> bool:
-        """Whether the error is that of a state within one per cent, as promised, and the adjoint at it is right."""
-        return self.far < 0.02 and self.off_all < 0.01 + 1.2 * self.off_there and (self.off < 0.01 + 3 * self.off_there)
+        # A part of z that is small beside the whole is as good as the tolerance asked for: docs/certificate.md.
+        asked = getattr(getattr(self.setting.gradient, "solver", None), "rtol", None) or 0.0
+        return self.trusted and self.known and self.adjoint_off > 0.01 + PARTS * asked
 
 
 def solve(setting: Setting, seed: int) -> Found:
@@ -205,13 +206,18 @@ def solve(setting: Setting, seed: int) -> Found:
             b = torch.randn(h.shape, generator=generator, dtype=torch.float64)
             if s.split is not None and torch.rand((), generator=generator) < 0.3:
                 b[..., s.split :] = 0
-            scale = 1 / max(float(h.detach().double().abs().max()), float(s.start.abs().max()), 1e-300)
+            largest = max(float(h.detach().double().abs().max()), float(s.start.abs().max()))
+            scale = 1 / largest if largest > 1e-30 else 1.0
             grads = torch.autograd.grad((h * (b * scale).to(dtype)).sum(), parameters, allow_unused=True)
         except (sg.SteadyStateError, torch.linalg.LinAlgError) as problem:
             found.error = str(problem)
             return found
     found.warned = [str(w.message) for w in caught if issubclass(w.category, sg.SteadyStateWarning)]
-    found.state, found.adjoint, found.steps = solution.status, solution.adjoint.status if solution.adjoint else None, solution.steps
+    found.state, found.adjoint, found.steps = (
+        solution.status,
+        solution.adjoint.status if solution.adjoint else None,
+        solution.steps,
+    )
     found.estimate = solution.error_estimate
     if solution.adjoint is not None:
         found.adjoint_estimate = solution.adjoint.error_estimate
@@ -220,30 +226,33 @@ def solve(setting: Setting, seed: int) -> Found:
     return found
 
 
+SIGNS = 4
+COUNTS = 0.05
+"""A gradient that is less than this of what it would be if nothing cancelled is as good as zero."""
 NEARBY = 0.1
 """A parameter whose derivative vanishes at the steady state has its scale from states so far away."""
 
 
-def _by_parameter(flat: FLAT, at: Tensor, true: list[Tensor], i: int) -> Tensor:
-    """∂F/∂p of one parameter, dense."""
+def _scales(flat: FLAT, at: Tensor, true: list[Tensor], z: Tensor) -> list[float]:
+    """How large the gradient by each parameter would be if nothing cancelled: z with random signs, a few times."""
+    image = flat(at, true).flatten()
+    squares = [0.0] * len(true)
+    for _ in range(SIGNS):
+        signs = torch.randint(0, 2, z.shape) * 2.0 - 1
+        for i, g in enumerate(torch.autograd.grad(image, true, z * signs, retain_graph=True, allow_unused=True)):
+            squares[i] += 0.0 if g is None else float(g.square().sum()) / SIGNS
+    return [0.0 if square != square else square**0.5 for square in squares]
 
-    def of(q: Tensor) -> Tensor:
-        return flat(at, [*true[:i], q, *true[i + 1 :]]).flatten()
 
-    return torch.autograd.functional.jacobian(of, true[i].detach()).flatten(1)
+def _gradient_at(flat: FLAT, h: Tensor, true: list[Tensor], b: Tensor) -> tuple[tuple[Tensor | None, ...], Tensor]:
+    """The gradient that is exact at h, by LU, and its adjoint."""
 
+    def image(v: Tensor) -> Tensor:
+        return flat(v.view(h.shape), [p.detach() for p in true]).flatten()
 
-def _off_there(flat: FLAT, h: Tensor, true: list[Tensor], b: Tensor, end: Tensor, z: Tensor) -> float:
-    """The relative error of the gradient that is exact at h, of all parameters together."""
-
-    def gradient(at: Tensor, by: Tensor) -> list[Tensor]:
-        return [g for g in torch.autograd.grad(flat(at, true).flatten(), true, by, allow_unused=True) if g is not None]
-
-    A = torch.eye(h.numel(), dtype=h.dtype) - torch.func.jacrev(lambda v: flat(v.view(h.shape), [p.detach() for p in true]).flatten())(h.flatten())
-    there, here = gradient(h, torch.linalg.solve(A.T, b.flatten())), gradient(end, z)
-    wrong = sum(float((a - c).square().sum()) for a, c in zip(there, here, strict=True))
-    total = sum(float(c.square().sum()) for c in here)
-    return (wrong / total) ** 0.5 if total else 0.0
+    A = torch.eye(h.numel(), dtype=h.dtype) - torch.func.jacrev(image)(h.flatten())
+    z = torch.linalg.solve(A.T, b.flatten())
+    return torch.autograd.grad(flat(h, true).flatten(), true, z, allow_unused=True), z
 
 
 def _compare(found: Found, flat: FLAT, h: Tensor, true: list[Tensor], grads: tuple[Tensor | None, ...], b: Tensor) -> None:
@@ -275,32 +284,19 @@ def _compare(found: Found, flat: FLAT, h: Tensor, true: list[Tensor], grads: tup
         return
     found.gain = torch.linalg.matrix_norm(inverse, 2).item()
     end = v.view(shape)
-    z = inverse.T @ b.flatten()
     leaves = [slice(None)] if s.split is None else [slice(0, s.split), slice(s.split, None)]
     least = torch.finfo(s.dtype).eps * max(s.start.norm(), end.norm())
     reach = v.view(shape) - (A @ v).view(shape)  # J h: what a leaf that rests at zero can become
     for part in leaves:
         size = max(end[..., part].norm(), reach[..., part].norm(), least)
         found.far = max(found.far, ((h - end)[..., part].norm() / size).item())
-    found.off_there = _off_there(flat, h, true, b, end, z)
-    exact = torch.autograd.grad(flat(end, true).flatten(), true, z, allow_unused=True)
-    scales = []
-    for i, p in enumerate(true):
-        if exact[i] is None:
-            scales.append(0.0)
+    exact, z = _gradient_at(flat, end, true, b)
+    there, _ = _gradient_at(flat, h, true, b)
+    nearby = end + NEARBY * torch.randn_like(end) * end.abs().clamp(min=float(least))
+    scales = [max(pair) for pair in zip(*(_scales(flat, at, true, z) for at in (end, nearby)), strict=True)]
+    for g, e, t, scale in zip(grads, exact, there, scales, strict=True):
+        if e is None or t is None or not e.norm().item() > COUNTS * scale:
             continue
-        sizes = [
-            (_by_parameter(flat, at, true, i).abs().T @ z.abs()).norm().item() for at in (end, end + NEARBY * torch.randn_like(end) * end.abs().clamp(min=least))
-        ]
-        scales.append(max([size for size in sizes if size == size], default=0.0))
-    total = sum(float(e.square().sum()) for e in exact if e is not None) ** 0.5
-    wrong = 0.0
-    for g, e, scale in zip(grads, exact, scales, strict=True):
-        if e is None or scale == 0:
-            continue
-        given = torch.zeros_like(e) if g is None else g.double()
-        error = (given - e).norm().item()
-        wrong += error**2
-        if e.norm().item() > 0.05 * scale:
-            found.off = max(found.off, error / e.norm().item())
-    found.off_all = wrong**0.5 / total if total else 0.0
+        given, size = torch.zeros_like(e) if g is None else g.double(), e.norm().item()
+        found.off = max(found.off, (given - e).norm().item() / size)
+        found.adjoint_off = max(found.adjoint_off, ((given - e).norm() - 1.2 * (t - e).norm()).item() / size)

@@ -28,7 +28,7 @@ def checkpointed(problem: Problem, plan: Plan) -> Solved:
 
     watched = Watched(problem, keep)
     ended = watched.solve(problem.iterates)
-    if not (problem.start.requires_grad or update.look_again(watched.last)):
+    if not (somewhere(problem.start.requires_grad) or update.look_again(watched.last)):
         return constant(problem, ended)
     end = mark(forward.reached(ended.trail[-1]))
     closure, outputs = closure_at(update, watched.last), output_steps(ended)

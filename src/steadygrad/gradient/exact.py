@@ -13,6 +13,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.gradient.closure import Closure
+from steadygrad.gradient.inverse import batched
 from steadygrad.gradient.problem import Problem, Solved, own_constants, own_leaves
 from steadygrad.iteration import Ended
 from steadygrad.solution import AdjointRecord, OnFailure, SteadyStateError
@@ -105,6 +106,8 @@ class Taken(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         steps: Steps = ctx.steps
+        if batched(cotangents):
+            raise SteadyStateError(ONE_BY_ONE)
         with torch.no_grad():
             z = steps.gradient([cotangent.detach() for cotangent in cotangents])
         nothing = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.images]
@@ -128,6 +131,11 @@ class First(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise SteadyStateError(SECOND)
 
+
+ONE_BY_ONE = (
+    "steps whose graphs were not kept are gone back over for one cotangent at a time: leave out is_grads_batched=True, "
+    "vectorize=True or the vmap around torch.autograd.grad, or use BPTT() without checkpoints, or an implicit gradient."
+)
 
 SECOND = (
     "a second derivative was asked for through steps whose graphs were not kept; the first ones are right. Use BPTT() without "

@@ -26,7 +26,8 @@ def check_exchange(jacobian: Jacobian, on_failure: OnFailure) -> None:
     """Report an F whose state on some ranks changes it on others without autograd seeing that.
 
     The states of every other rank are moved by εv; d is what F changes by on the rest. With uᵀ = dᵀ there and 0 elsewhere, uᵀJ εv
-    must be ‖d‖², and is 0 where the exchange has no derivative. One call of F and one product with Jᵀ, at the first solve.
+    must be ‖d‖², and is 0 where the exchange has no derivative. One call of F and one product with Jᵀ, at the first solve; as
+    many again, with a smaller ε, before anything is reported.
     """
     shards, function = current(), jacobian.update.function
     owner = getattr(function, "__self__", None)
@@ -35,17 +36,23 @@ def check_exchange(jacobian: Jacobian, on_failure: OnFailure) -> None:
         return
     _seen.add(key)
     moves = shards.group.rank() % 2 == 1
+    step = STEP[jacobian.h.dtype]
     with torch.no_grad():
-        h, image = jacobian.h, jacobian.h + jacobian.moved()
-        size = norm(h) / shards.columns**0.5
-        change = STEP[h.dtype] * torch.where(size > 0, size, torch.ones_like(size)).expand_as(h) * moves
-        effect = (jacobian.update(h + change) - image) * (not moves)
-        seen = dot(jacobian.vjp(effect), change)
-        jacobian.spend(-1)
-        found = dot(effect, effect)
-        rounding = VISIBLE * torch.finfo(jacobian.precision).eps * norm(image)
-        if bool(((found.sqrt() > rounding) & (seen < MISSING * found)).any()):
+        if _unseen(jacobian, step, moves, shards.columns) and _unseen(jacobian, step / 4, moves, shards.columns):
             report_failure(_NO_DERIVATIVE, on_failure)
+
+
+def _unseen(jacobian: Jacobian, step: float, moves: bool, columns: int) -> bool:
+    """Whether the ranks that stay see an effect of those that move, of which autograd sees less than half."""
+    h, image = jacobian.h, jacobian.h + jacobian.moved()
+    size = norm(h) / columns**0.5
+    change = step * torch.where(size > 0, size, torch.ones_like(size)).expand_as(h) * moves
+    effect = (jacobian.update(h + change) - image) * (not moves)
+    seen = dot(jacobian.vjp(effect), change)
+    jacobian.spend(-1)
+    found = dot(effect, effect)
+    rounding = VISIBLE * torch.finfo(jacobian.precision).eps * norm(image)
+    return bool(((found.sqrt() > rounding) & (seen < MISSING * found)).any())
 
 
 _NO_DERIVATIVE = (

@@ -135,23 +135,29 @@ def to_the_front(size: int, tensors: Sequence[Tensor], dims: Sequence[int | None
 
 def apply(system: System, task: Task, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The task for the tensors of a state, at whatever level they are."""
-    if any(functorch.is_legacy_batchedtensor(part) for part in tensors):
-        return _apply_batched(system, task, tensors)
-    found: Any = Inverse.apply(system, task, system.anchor(task.dims), *tensors)
-    return list(found)
+
+    def call(tensors: Sequence[Tensor], extra: int) -> Any:
+        here = replace(task, dims=(EXTRA,) * extra + task.dims) if extra else task
+        return Inverse.apply(system, here, system.anchor(here.dims), *tensors)
+
+    return below_the_older_vmap(call, tensors)
 
 
-def _apply_batched(system: System, task: Task, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """`apply` under the older vmap of torch, by which `is_grads_batched=True` and `vectorize=True` run, and which knows no rules
-    of Functions: its dimension is taken off and put back by hand."""
+def below_the_older_vmap(call: Callable[[Sequence[Tensor], int], Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """`call` of tensors without the dimension of torch's older vmap, or with it in front, as the second argument tells.
+
+    By that vmap `is_grads_batched=True` and `vectorize=True` run. It knows no rules of Functions, and loses their place in the
+    graph: its dimension is taken off and put back by hand.
+    """
+    one = next((part for part in tensors if functorch.is_legacy_batchedtensor(part)), None)
+    if one is None:
+        return list(call(tensors, 0))
     older: Any = torch  # private names, all of them
     level = older._C._vmapmode_increment_nesting() - 1
     older._C._vmapmode_decrement_nesting()
-    one = next(part for part in tensors if functorch.is_legacy_batchedtensor(part))
     size = older._remove_batch_dim(one, level, 1, 0).shape[0]
     plain = [older._remove_batch_dim(part, level, size, 0) for part in tensors]
-    found = apply(system, replace(task, dims=(EXTRA, *task.dims)), plain)
-    return [older._add_batch_dim(part, 0, level) for part in found]
+    return [older._add_batch_dim(part, 0, level) for part in call(plain, 1)]
 
 
 def signed(forward: Callable[P, R]) -> Callable[P, R]:

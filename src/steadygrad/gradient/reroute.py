@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.gradient.adjoint import Adjoint
-from steadygrad.gradient.inverse import System, Task, apply, batched, signed, to_the_front
+from steadygrad.gradient.inverse import System, Task, apply, batched, below_the_older_vmap, signed, to_the_front
 from steadygrad.solution import SteadyStateError
 
 
@@ -29,7 +29,7 @@ class Reroute(torch.autograd.Function):
         chosen = adjoint.select(cotangents)
         z = apply(System(adjoint), Task("solve"), chosen) if batched(chosen) else adjoint.solve(chosen)
         if torch.is_grad_enabled():
-            z = Once.apply(len(z), *z, *cotangents, *adjoint.jacobian.outputs)
+            z = _once(len(z), [*z, *cotangents, *adjoint.jacobian.outputs])
         return (None, None, *z)
 
 
@@ -62,6 +62,13 @@ class Once(torch.autograd.Function):
         info: Any, in_dims: Any, count: int, *tensors: Tensor
     ) -> Any:
         return Once.apply(count, *to_the_front(info.batch_size, tensors, in_dims[1:])), (0,) * count
+
+
+def _once(count: int, tensors: list[Tensor]) -> list[Tensor]:
+    def call(tensors: Sequence[Tensor], extra: int) -> Any:
+        return Once.apply(count, *tensors)
+
+    return below_the_older_vmap(call, tensors)
 
 
 _BEYOND = (
@@ -116,7 +123,7 @@ class Guard(torch.autograd.Function):
             return (None, None, None, *cotangents, *nothing)
         zeros = [] if ctx.order == 0 else [torch.zeros_like(anchor) for anchor in anchors]
         guarded = [*cotangents, *zeros]
-        passed = Guard.apply(ctx.order + 1, ctx.limit, len(guarded), *guarded, *anchors)
+        passed = _guarded(ctx, len(guarded), [*guarded, *anchors])
         return (None, None, None, *passed, *(nothing if ctx.order == 0 else []))
 
     @staticmethod
@@ -130,6 +137,15 @@ class Guard(torch.autograd.Function):
     ) -> Any:
         moved = to_the_front(info.batch_size, tensors, in_dims[3:])
         return Guard.apply(order, limit, count, *moved), (0,) * count
+
+
+def _guarded(ctx: Any, count: int, tensors: list[Tensor]) -> list[Tensor]:
+    """The first `count` tensors, to be guarded one order higher than a guard that was just passed."""
+
+    def call(tensors: Sequence[Tensor], extra: int) -> Any:
+        return Guard.apply(ctx.order + 1, ctx.limit, count, *tensors)
+
+    return below_the_older_vmap(call, tensors)
 
 
 def _refuse_beyond(ctx: Any) -> None:

@@ -13,6 +13,7 @@ from steadygrad.gradient.exact import Carried, Steps, Watched, attached, closure
 from steadygrad.gradient.problem import Problem, Solved, without_graph
 from steadygrad.iteration.norms import leaf_norms
 from steadygrad.solution import magnitude, report_failure
+from steadygrad.state.shards import somewhere
 
 TRUSTED = 1e-2
 """A reconstructed state that is further than this from the one that was kept is reported."""
@@ -38,7 +39,7 @@ def reversed_steps(problem: Problem) -> Solved:
 
     watched = Watched(problem, keep)
     ended = watched.solve(problem.iterates)
-    if not (problem.start.requires_grad or update.look_again(watched.last)):
+    if not (somewhere(problem.start.requires_grad) or update.look_again(watched.last)):
         return constant(problem, ended)
     end = forward.reached(ended.trail[-1])
     closure, outputs = closure_at(update, watched.last), output_steps(ended)

@@ -32,6 +32,8 @@ MARGIN = 0.9
 """Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
 FAR_ABOVE = 100.0
 """But a residual so many times its tolerance is not converged, whatever rounding allows."""
+NEARLY = 1e-3
+"""A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -277,9 +279,10 @@ def _judged(
     if rtol is None:
         return Status.DIVERGED if residual > first else Status.MAX_STEPS
     rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
-    at_floor = residual <= min(FLOOR * rounded, FAR_ABOVE * rtol) and error <= max(rtol, ROUNDING * rounded)
+    least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
+    at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
     if status is Status.STAGNATED and at_floor:
-        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖
+        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖, or where large terms of Jᵀz cancel
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
     return status

@@ -92,7 +92,8 @@ class Products:
         if pulled is not None:
             v = self.direction(generator)
             pushed = self._grad(pulled, u, v, False)
-            _check_adjoint(u.detach() * (0 if pushed is None else pushed), pulled.detach() * v)
+            size = float(torch.linalg.vector_norm(u.detach()) * torch.linalg.vector_norm(v))
+            _check_adjoint(u.detach() * (0 if pushed is None else pushed), pulled.detach() * v, size)
         self._probe = u, pulled
         return self._probe
 
@@ -126,9 +127,14 @@ def refuse_nonfinite(values: Tensor) -> None:
         )
 
 
-def _check_adjoint(left: Tensor, right: Tensor) -> None:
-    """Raise where ⟨u, Jv⟩ and ⟨Jᵀu, v⟩, given as their terms, differ by more than rounding."""
-    rounding = torch.finfo(left.dtype).eps ** 0.5 * (left.abs().sum() + right.abs().sum())
+CANCELLED = 100.0
+"""A product with J of so many roundings of its vectors is what is left of larger terms: J is zero, as at a superattracting state."""
+
+
+def _check_adjoint(left: Tensor, right: Tensor, size: float) -> None:
+    """Raise where ⟨u, Jv⟩ and ⟨Jᵀu, v⟩, given as their terms, differ by more than rounding; `size` is ‖u‖·‖v‖."""
+    eps = torch.finfo(left.dtype).eps
+    rounding = eps**0.5 * (left.abs().sum() + right.abs().sum()) + CANCELLED * eps * size
     if (left.sum() - right.sum()).abs() > rounding:
         raise SteadyStateError(_NO_SECOND.format("the backward of one records no graph, or is not the derivative"))
 

@@ -112,6 +112,17 @@ def columns_of_all(columns: int) -> int:
     return columns if shards is None else shards.columns
 
 
+def needed_by_all(h: Tensor) -> Tensor:
+    """A state that enters F with a graph: where it is divided, one that needs a gradient, on every rank.
+
+    A collective is differentiated by all ranks or by none. Where what needs a gradient is on some ranks alone, those would wait
+    for the others in the backward pass.
+    """
+    if _now.shards is None or not torch.is_grad_enabled() or h.requires_grad:
+        return h
+    return h.detach().requires_grad_()
+
+
 def _reduce(tensor: Tensor, operation: str, shards: Shards) -> None:
     torch.distributed.all_reduce(tensor, getattr(torch.distributed.ReduceOp, operation), shards.group)
 

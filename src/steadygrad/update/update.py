@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
-from steadygrad.state.shards import everywhere, greatest, somewhere
+from steadygrad.state.shards import everywhere, greatest, needed_by_all, somewhere
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -108,6 +108,7 @@ class Update:
 
     def __call__(self, flat: Tensor) -> Tensor:
         """F on the flat form of a state, with a graph if gradients are enabled."""
+        flat = needed_by_all(flat)
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
@@ -121,6 +122,7 @@ class Update:
 
         The innermost loop: for a state of one tensor it runs in the shape that F knows, without detours.
         """
+        flat = needed_by_all(flat)
         newest = [flat]
         while steps > 0 and not self._direct(flat):
             image = self(newest[0])
@@ -161,7 +163,7 @@ class Update:
         """
         try:
             with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
-                return self._alike(lambda: self.leaves(leaves))
+                return self._alike(lambda: self.leaves([needed_by_all(leaf) for leaf in leaves]))
         except Exception as error:
             self._explain(error)
             raise
