@@ -140,7 +140,7 @@ def test_too_few_steps_is_reported_but_an_exact_count_is_not():
     with pytest.warns(sg.SteadyStateWarning, match="MAX_STEPS.*Raise max_steps"):
         solution = sg.steady_state(F, h0, gradient=sg.Implicit(sg.Neumann(max_steps=3)))
         backward_by_grad(solution, W)
-    solution = sg.steady_state(F, h0, gradient=sg.Implicit(sg.Neumann(steps=3)))
+    solution = sg.steady_state(F, h0, gradient=sg.Implicit(sg.Neumann(steps=4)))
     backward_by_grad(solution, W)
     assert solution.adjoint.status is sg.Status.MAX_STEPS
 
@@ -191,3 +191,15 @@ def test_nothing_holds_the_graph_in_a_cycle():
         assert value() is None
     finally:
         gc.enable()
+
+
+def test_printed_it_says_how_good_the_gradient_is():
+    w = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    solution = sg.steady_state(
+        lambda h: w * h + 1, torch.zeros(1, dtype=torch.float64), gradient=sg.Implicit(sg.Neumann(steps=4))
+    )
+    solution.value.sum().backward()
+    # z = 1 + ½ + ¼ + ⅛ + 1⁄16 of 2: a 32nd is left out, which is the residual too.
+    text = "MAX_STEPS after 5 products by Neumann(steps=4): residual 3.1e-02, estimated error 3.1e-02"
+    assert str(solution.adjoint) == text
+    assert text not in repr(solution)

@@ -183,6 +183,10 @@ class AdjointSolution:
     def advice(self) -> str:
         return self.status.adjoint_advice
 
+    def __str__(self) -> str:
+        how = f"{self.status.name} after {self.products} products by {self.solver}"
+        return f"{how}: residual {self.residual:.1e}, estimated error {self.error_estimate:.1e}"
+
 
 @dataclass
 class AdjointRecord:
@@ -256,4 +260,4 @@ class Solution:
 
     def __repr__(self) -> str:
         residual = f"{self.residuals[-1][1]:.2e}" if self.residuals else "unknown"
-        return f"Solution({self.status.name} after {self.steps} steps, residual {residual}, adjoint={self.adjoint})"
+        return f"Solution({self.status.name} after {self.steps} steps, residual {residual}, adjoint={self.adjoint!r})"
