@@ -106,7 +106,7 @@ def draw(found: Found, path: str) -> None:
     for i in found.club.train_mask.nonzero().flatten().tolist():
         axis.annotate("label given", (x[i], y[i]), **beside)
     axis.set(title="Zachary's karate club, from two labels", xlabel="slowest mode of diffusion", ylabel="second slowest")
-    axis.legend()
+    axis.legend(loc="upper left")
     figure.savefig(path, dpi=110)
 
 
