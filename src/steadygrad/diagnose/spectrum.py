@@ -56,7 +56,9 @@ def spectrum(jacobian: Linear, start: Tensor, products: int = 500, accuracy: flo
         steps = min(min(WINDOW, start.shape[1]) - arnoldi.steps, products - spent)
         spent += arnoldi.extend(jacobian, steps)
         if not arnoldi.hessenberg.isfinite().all():
-            return Spectrum(values=torch.zeros(len(before), 0, dtype=torch.complex128), radius=before * math.nan, converged=False)
+            return Spectrum(
+                values=before.new_zeros(len(before), 0, dtype=torch.complex128), radius=before * math.nan, converged=False
+            )
         values, vectors = torch.linalg.eig(arnoldi.hessenberg[:, :-1])
         radius, outermost = values.abs().max(dim=1)
         error = _uncertainty(arnoldi.hessenberg, vectors, outermost, torch.finfo(start.dtype).eps)

@@ -109,7 +109,7 @@ class _Push:
         """Both ways at the first step, with random tangents of the state; torch.func is believed where it agrees."""
         before = torch.get_rng_state()
         generator = torch.Generator().manual_seed(0)
-        drawn = [torch.randn(s.shape, generator=generator, dtype=torch.float64).to(s) for s in tangents]
+        drawn = [torch.randn(s.shape, generator=generator, dtype=torch.float64, device="cpu").to(s) for s in tangents]
         where = (moving, carried, drawn, seeds, batch)
         reference = self._by_transpose(*where)
         try:

@@ -75,12 +75,12 @@ class Products:
 
     def signs(self, generator: torch.Generator) -> Tensor:
         """A random ±1 in each place."""
-        bits = torch.randint(2, self.h.shape, generator=generator)  # on the CPU: the same on every device
+        bits = torch.randint(2, self.h.shape, generator=generator, device="cpu")  # the same on every device
         return (2 * bits - 1).to(self.h)
 
     def direction(self, generator: torch.Generator) -> Tensor:
         """A random direction of length 1 for each problem."""
-        drawn = torch.randn(self.h.shape, generator=generator, dtype=torch.float64)
+        drawn = torch.randn(self.h.shape, generator=generator, dtype=torch.float64, device="cpu")
         return (drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)).to(self.h)
 
     def _transpose(self, u: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
