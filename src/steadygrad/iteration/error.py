@@ -200,6 +200,10 @@ def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
     combined = None if combined is None else combined.to(device)
     rows = max(1, BLOCK // (size * count))
     width = max(1, BLOCK // count)
+    if problems * size * count <= BLOCK:  # one block, the usual case for small states
+        block = torch.stack(vectors, dim=1).double()
+        block = block if combined is None else combined @ block
+        return total(block @ block.mT)
     shape = (problems, count if combined is None else combined.shape[0])
     gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
     for i in range(0, problems, rows):
