@@ -8,7 +8,8 @@ import time
 from collections import Counter
 
 import torch
-from trial import Found, drawn, solve
+from setting import drawn
+from trial import Found, solve
 
 import steadygrad as sg
 
