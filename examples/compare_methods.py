@@ -112,11 +112,7 @@ def draw(rows: list[Row], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(10, 3), layout="constrained", sharey=True)
-    shown = (
-        ("loss", "loss at the end"),
-        ("kilobytes", "peak memory of a step, kB"),
-        ("milliseconds", "processor time, ms"),
-    )
+    shown = (("loss", "loss at the end"), ("kilobytes", "memory of a step, kB"), ("milliseconds", "processor time, ms"))
     for axis, (name, title), colour in zip(axes, shown, ("#0072B2", "#D55E00", "#009E73"), strict=True):
         axis.barh([row.method for row in rows], [getattr(row, name) for row in rows], color=colour)
         axis.set(title=title, xscale="linear" if name == "loss" else "log")

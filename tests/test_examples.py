@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from matplotlib import pyplot
 
 import steadygrad as sg
 
@@ -30,6 +31,13 @@ RIGHT = {
     "why_wrong": lambda found: min(found.before.values()) > 0.5 and found.after["auto"] < 1e-5,
 }
 """What must hold of what a small run finds."""
+
+
+@pytest.fixture(autouse=True)
+def figures_are_closed():
+    """The examples end after their one figure; here pyplot would warn at the twentieth."""
+    yield
+    pyplot.close("all")
 
 
 def load(name):
