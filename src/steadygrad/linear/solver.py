@@ -143,13 +143,13 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
         usable = [s if s > 0 and math.isfinite(s) else 1.0 for s in size]
         if self.scale_free and not (min(usable) > SAFE[0] and max(usable) < SAFE[1]):
-            scale = torch.tensor(usable, dtype=torch.float64).to(b).unsqueeze(1)
+            scale = torch.tensor(usable, dtype=torch.float64, device=b.device).to(b).unsqueeze(1)
             solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
             return replace(solved, z=solved.z * scale)
         if z is None:
             start = torch.zeros_like(b)
         else:
-            asked = torch.tensor(size, device=b.device).unsqueeze(1) != 0
+            asked = torch.tensor(size, dtype=torch.float64, device=b.device).unsqueeze(1) != 0
             start = z if all(size) else torch.where(asked, z, torch.zeros_like(z))
         return _certified(self, System(jacobian, b), start, numpy.array(size))
 
