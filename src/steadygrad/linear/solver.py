@@ -146,7 +146,7 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
             return LinearSolution(torch.zeros_like(b), [Status.CONVERGED] * rows, [0.0] * rows, Errors.known([0.0] * rows))
         usable = [s if s > 0 and math.isfinite(s) else 1.0 for s in size]
         if self.scale_free and not (min(usable) > SAFE[0] and max(usable) < SAFE[1]):
-            scale = torch.tensor(usable, dtype=torch.float64).to(b).unsqueeze(1)
+            scale = torch.tensor(usable, dtype=torch.float64, device=b.device).to(b).unsqueeze(1)
             solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
             return replace(solved, z=solved.z * scale)
         return _certified(self, System(jacobian, b), z, numpy.array(size))
