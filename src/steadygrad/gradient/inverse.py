@@ -86,7 +86,7 @@ class System:
         moved = [part.permute([*order, *range(len(order), part.dim())]) for part in tensors]
         copies = moved[0].shape[:extra]
         solved = self._solve(task, [part.reshape(copies.numel(), *part.shape[extra:]) for part in moved], extra > 0)
-        found = [part.reshape(*copies, *part.shape[1:]) for part in solved]
+        found = [part.reshape((*copies, *part.shape[1:])) for part in solved]
         return [part.permute([*back, *range(len(back), part.dim())]).contiguous() for part in found]
 
     def _solve(self, task: Task, b: list[Tensor], several: bool) -> list[Tensor]:
