@@ -163,12 +163,13 @@ def test_neumann_and_bptt_are_measured_in_turns_and_the_fastest_counts(monkeypat
         order.append((config.method, config.last))
         taken = next(seconds[config.method])
         names = ("wall_seconds", "cpu_seconds", "memory_mb", "base_mb")
-        return {**dict.fromkeys(names, taken), "loss": 0.5, "products": 7}
+        return {**dict.fromkeys(names, taken), "loss": 0.5, "products": 7, "gradient": [1.0, taken]}
 
     monkeypatch.setattr(cost, "_fresh", fresh)
     found = cost.cost(replace(AS_PUBLISHED, task="cost", method="neumann-rbp", last="step", repeats=2), quiet)
     assert order == [("neumann-rbp", "step"), ("bptt", "full")] * 2
     assert (found["measured"]["cpu_seconds"], found["measured"]["bptt_cpu_seconds"]) == (1.0, 4.0)
+    assert found["cosine"] == pytest.approx(13 / math.sqrt(10 * 17))  # of the first of each, (1, 3) and (1, 4)
 
 
 def test_a_measurement_counts_memory_above_data_and_libraries():

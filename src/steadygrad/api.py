@@ -176,7 +176,7 @@ def steady_state(
         record=solved.record,
         error_estimate=float(solved.ended.distance.max()),
     )
-    with nullcontext() if levels is None else levels.cleared():
+    with nullcontext() if levels is None else levels.cleared(), sharing(shards):
         _report(solution, problem)
     return solution
 
@@ -271,7 +271,7 @@ def _report(solution: Solution, problem: Problem) -> None:
     if at_once and problem.on_failure != "ignore" and not _finite_at_the_start(problem):
         raise SteadyStateError(
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
-            f"h0 is {'finite' if problem.start.isfinite().all() else 'not finite'}."
+            f"h0 is {'finite' if everywhere(bool(problem.start.isfinite().all())) else 'not finite'}."
         )
     asked_for = solution.status is Status.MAX_STEPS and problem.forward.counts
     if solution.status is not Status.CONVERGED and not asked_for:
@@ -286,7 +286,7 @@ def _report(solution: Solution, problem: Problem) -> None:
 def _finite_at_the_start(problem: Problem) -> bool:
     """Whether F(h0) is finite: a single step of a minimiser calls F often, and may run away from a finite start."""
     with torch.no_grad():
-        return bool(problem.update(problem.start.detach()).isfinite().all())
+        return everywhere(bool(problem.update(problem.start.detach()).isfinite().all()))
 
 
 def _exact_instead(solution: Solution, problem: Problem) -> str:

@@ -167,23 +167,33 @@ class Judge:
         return self._left(self._middle)
 
     def _left(self, excess: list[float]) -> float:
-        now, then = excess[-1], excess[self._half_way()]
+        begun = self._begun_to_fall()
+        now, then = excess[-1], excess[begun]
         if now <= 1:
             return 1.0
         if not now < then < math.inf:
             return math.inf
-        return math.log(now) * (self._steps[-1] - self._steps[self._half_way()]) / math.log(then / now)
+        return math.log(now) * (self._steps[-1] - self._steps[begun]) / math.log(then / now)
 
     def _half_way(self) -> int:
-        """The first look in the later half of the steps taken, or the last but one if that is earlier.
-
-        But none before residuals have begun to fall: a solver that changed its ways at a peak fell by that, not by its rate.
-        """
-        now, steps, worst = self._steps[-1], self._steps, self._worst
-        last = found = max(len(steps) - 2, 0)
-        while found > 0 and 2 * steps[found - 1] >= now and worst[found - 1] >= worst[found]:
+        """The first look in the later half of the steps taken, or the last but one if that is earlier."""
+        now, steps = self._steps[-1], self._steps
+        found = max(len(steps) - 2, 0)
+        while found > 0 and 2 * steps[found - 1] >= now:
             found -= 1
-        return min(found + 1, last) if found > 0 and worst[found - 1] < worst[found] else found
+        return found
+
+    def _begun_to_fall(self) -> int:
+        """The look of `_half_way`, or a later one at which the residuals peaked.
+
+        A solver that changed its ways at a peak fell by that, and not at its rate. Only for guesses of when to look: of residuals
+        that rounding shakes, the way from the last peak says nothing.
+        """
+        worst, earliest = self._worst, self._half_way()
+        found = last = max(len(worst) - 2, 0)
+        while found > earliest and worst[found - 1] >= worst[found]:
+            found -= 1
+        return min(found + 1, last) if found > earliest else found
 
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""
