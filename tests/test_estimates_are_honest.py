@@ -1,10 +1,12 @@
 """Error estimates lie near the error, and what fails or is biased says so."""
 
+import numpy
 import pytest
 import torch
 
 import steadygrad as sg
 from problems import DenseMap, adjoint_of, matrix, relative
+from steadygrad.iteration.error import extrapolated
 from steadygrad.linear import Recurrence
 
 
@@ -51,3 +53,13 @@ def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
     assert solved.z.isfinite().all()
     assert solved.status[0] is not sg.Status.NONFINITE
     assert solved.residual[0] > 0.1  # the bias shows
+
+
+def test_changes_too_small_to_be_squared_are_no_error():
+    """Rows that have come to rest beside others that have not: what is left of their steps underflows in the square."""
+    tiny = torch.full((1, 3), 1e-161, dtype=torch.float64)
+    pairs = [(torch.ones_like(tiny) + i, (3 - i) * tiny) for i in range(3)]
+    gain, whole = extrapolated(pairs)()
+    assert numpy.isfinite(gain).all()
+    assert whole is not None
+    assert numpy.isfinite(whole).all()

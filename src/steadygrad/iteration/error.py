@@ -175,10 +175,12 @@ def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Nu
         along, r, z = changes @ gram[:, :, -2:-1], gram[:, -2, -2], gram[:, -1, -1]
         diagonal = by_change.diagonal(axis1=1, axis2=2)
         solvable = numpy.isfinite(gram).all(axis=(1, 2)) & (diagonal > 0).any(axis=1)
-        noise = numpy.where(diagonal > 0, NOISE * diagonal, 1.0)  # a change of zero: two points are the same
-        system = by_change + numpy.eye(len(steps)) * noise[:, None, :]
-        system[~solvable] = numpy.eye(len(steps))
-        inverse = numpy.linalg.inv(system)
+        # In units in which every change has length 1: squares of small ones would leave nothing to divide by.
+        unit = numpy.where(diagonal > 0, numpy.sqrt(diagonal), 1.0)  # a change of zero: two points are the same
+        system = by_change / unit[:, :, None] / unit[:, None, :]
+        system += numpy.eye(len(steps)) * numpy.where(diagonal > 0, NOISE, 1.0)[:, None, :]
+        system[~(solvable & numpy.isfinite(system).all(axis=(1, 2)))] = numpy.eye(len(steps))
+        inverse = numpy.linalg.inv(system) / unit[:, :, None] / unit[:, None, :]
         combination = inverse @ along  # the extrapolated error, in terms of the steps
         inside = numpy.fmax((combination.mT @ by_step @ combination)[:, 0, 0], 0.0)
         rest = numpy.fmax(r - (combination.mT @ along)[:, 0, 0], 0.0)
