@@ -56,9 +56,12 @@ def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
 
 
 def test_changes_too_small_to_be_squared_are_no_error():
-    """Rows that have come to rest beside others that have not: what is left of their steps underflows in the square."""
-    tiny = torch.full((1, 3), 1e-161, dtype=torch.float64)
-    pairs = [(torch.ones_like(tiny) + i, (3 - i) * tiny) for i in range(3)]
+    """A row that has come to rest beside others that have not: its last changes, 15 digits apart, underflow in the square."""
+    left = torch.tensor([4e-100, 8e-115, 7e-130, -4.5e-145, -5e-160, 3e-175], dtype=torch.float64)
+    pairs = [
+        (torch.full((1, 2), 1.0 + i, dtype=torch.float64), torch.full((1, 2), r, dtype=torch.float64))
+        for i, r in enumerate(left.tolist())
+    ]
     gain, whole = extrapolated(pairs)()
     assert numpy.isfinite(gain).all()
     assert whole is not None
