@@ -147,7 +147,7 @@ def steady_state(
         given = _below(levels, given, batch_index, compile)
     with nullcontext() if levels is None else levels.cleared():
         layout = Layout.of(given.h0, given.batch_dims) if batch_index is None else RaggedLayout.by(given.h0, batch_index)
-        call = Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled())
+        call = Update(given.update, given.args, layout)
         shards = None
         if group is not None:
             methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
@@ -289,9 +289,13 @@ def _finite_at_the_start(problem: Problem) -> bool:
         return everywhere(bool(problem.update(problem.start.detach()).isfinite().all()))
 
 
+def _differentiable(solution: Solution) -> bool:
+    return any(leaf.requires_grad for leaf in leaves_of(solution.value))
+
+
 def _exact_instead(solution: Solution, problem: Problem) -> str:
     """Where a state is not steady and gets an implicit gradient: the exact gradient of its steps, and what it would cost."""
     unsteady = solution.status in (Status.MAX_STEPS, Status.STAGNATED) and solution.record.forward_steps > 0
-    if not unsteady or not problem.update.requires_grad or not isinstance(problem.forward, Picard):
+    if not unsteady or not isinstance(problem.forward, Picard) or not _differentiable(solution):
         return ""
     return f" {exact_instead(solution.steps)}"
