@@ -66,6 +66,11 @@ def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]
     return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]
 
 
+def norms_in(like: Any, vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Any]:
+    """‖v‖ of each vector as floats where `like`, a norm, is one; else as `leaf_norms`."""
+    return norms_of_one(vectors, sizes) if isinstance(like, float) else leaf_norms(vectors, sizes)
+
+
 def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
     """`leaf_norms` of vectors that are divided over ranks, after one exchange; two where squares leave the range of float64."""
     known = [vector.shape[1] == 1 for vector in vectors]  # norms already; of a divided vector every rank has two numbers or more
