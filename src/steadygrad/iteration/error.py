@@ -63,9 +63,7 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     there = here[1:] - here[:-1]
     # Differences are taken before their products: in products of points that hardly differ they would be lost.
     rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
-    gram = _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy()
-    take = numpy.eye(2 * m + 2)
-    return partial(_gains, gram, take[:m], take[m : 2 * m])
+    return partial(_gains, _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy())
 
 
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
@@ -73,9 +71,10 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
     vectors, steps, changes = distinct(seen, residual.shape)
-    more = numpy.zeros((len(steps), 2))
-    gram = _gram([*vectors, residual, z]).cpu().numpy()
-    return partial(_gains, gram, numpy.hstack([steps, more]), numpy.hstack([changes, more]))
+    m, count = steps.shape
+    rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
+    rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
+    return partial(_gains, rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T)
 
 
 def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:
@@ -94,32 +93,35 @@ def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list
     return vectors, steps, steps - take[[places[id(image)] for _, image in seen]]
 
 
-def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Numbers]:
-    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrix of some vectors, the last two of which are r and z.
-
-    Steps and changes are combinations of these vectors.
-    """
+def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
+    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrices (problems, 2m + 2, 2m + 2) of m steps, what each took off r, r, and z."""
+    m = gram.shape[1] // 2 - 1
+    identity = numpy.eye(m)
     with numpy.errstate(all="ignore"):
-        by_step = steps @ gram @ steps.T
-        by_change = changes @ gram @ changes.T
-        along, r, z = changes @ gram[:, :, -2:-1], gram[:, -2, -2], gram[:, -1, -1]
+        by_step, by_change, along = gram[:, :m, :m], gram[:, m:-2, m:-2], gram[:, m:-2, -2:-1]
+        r, z = gram[:, -2, -2], gram[:, -1, -1]
         diagonal = by_change.diagonal(axis1=1, axis2=2)
-        solvable = numpy.isfinite(gram).all(axis=(1, 2)) & (diagonal > 0).any(axis=1)
+        there = diagonal > 0  # a change of zero: two points are the same
         # In units in which every change has length 1: squares of small ones would leave nothing to divide by.
-        unit = numpy.where(diagonal > 0, numpy.sqrt(diagonal), 1.0)  # a change of zero: two points are the same
-        system = by_change / unit[:, :, None] / unit[:, None, :]
-        system += numpy.eye(len(steps)) * numpy.where(diagonal > 0, NOISE, 1.0)[:, None, :]
-        system[~(solvable & numpy.isfinite(system).all(axis=(1, 2)))] = numpy.eye(len(steps))
-        inverse = numpy.linalg.inv(system) / unit[:, :, None] / unit[:, None, :]
+        unit = numpy.where(there, numpy.sqrt(diagonal), 1.0)
+        scale = unit[:, :, None] * unit[:, None, :]
+        system = by_change / scale + identity * numpy.where(there, NOISE, 1.0)[:, None, :]
+        solvable = numpy.isfinite(system.sum(axis=(1, 2)) + r + z) & there.any(axis=1)
+        if not solvable.all():
+            system[~solvable] = identity
+        inverse = numpy.linalg.inv(system) / scale
         combination = inverse @ along  # the extrapolated error, in terms of the steps
-        inside = numpy.fmax((combination.mT @ by_step @ combination)[:, 0, 0], 0.0)
-        rest = numpy.fmax(r - (combination.mT @ along)[:, 0, 0], 0.0)
+        across = combination.mT
+        inside = numpy.fmax((across @ by_step @ combination)[:, 0, 0], 0.0)
+        rest = numpy.fmax(r - (across @ along)[:, 0, 0], 0.0)
         beyond = rest * numpy.fmax((inverse * by_step).sum(axis=(1, 2)), 0.0)
         gain = numpy.sqrt((inside + beyond) / r)
-        shifted = z + 2 * (gram[:, -1:, :] @ steps.T @ combination)[:, 0, 0] + inside
+        shifted = z + 2 * (gram[:, -1:, :m] @ combination)[:, 0, 0] + inside
         whole = numpy.sqrt(numpy.fmax(shifted, 0.0) + beyond)
-    sound = solvable & numpy.isfinite(gain) & numpy.isfinite(whole)
-    return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
+        sound = solvable & numpy.isfinite(gain + whole)
+        if sound.all():
+            return gain, whole
+        return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
 def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:

@@ -95,15 +95,16 @@ class Run:
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
-        due = 0 if self.solver.progress(self.state) is not None else 1
+        solver = self.solver
+        due = 0 if solver.progress(self.state) is not None else 1
         with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
             while True:
                 self._advance(min(self._whole_leaps(due), self.goal.limit))
                 if self._look():
                     return self._ended()
                 if self._turns:
-                    self.state = self.solver.turn(self.problem, self.state, self.judge.forecast())
-                due = self.goal.due(self.step, self._steps_left())
+                    self.state = solver.turn(self.problem, self.state, self.judge.forecast())
+                due = self.goal.due(self.step, self._steps_left(), solver.cheap)
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
