@@ -115,21 +115,11 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    if not callable(update):
-        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
-    if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
-    check_count("batch_dims", batch_dims, least=0)
+    _check(update, forward, batch_dims, batch_index, iterates)
     check_count("derivatives", derivatives, least=1)
-    for step in iterates:
-        check_count("a step of iterates", step, least=1)
     method = resolve_gradient(gradient)
     method.check_derivatives(derivatives)
     h0 = in_full_precision(h0)
-    if batch_index is not None and batch_dims:
-        raise ValueError(
-            f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
-        )
     if torch.compiler.is_exporting():
         if iterates or warm is not None or group is not None:
             raise SteadyStateError("torch.export records the steps from h0 on: iterates=, warm= and group= have no place there.")
@@ -179,6 +169,21 @@ def steady_state(
     with nullcontext() if levels is None else levels.cleared(), sharing(shards):
         _report(solution, problem)
     return solution
+
+
+def _check(update: Any, forward: Any, batch_dims: int, batch_index: Tensor | None, iterates: Sequence[int]) -> None:
+    """Refuse what is no problem to be solved, in words of the call."""
+    if not callable(update):
+        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+    if not isinstance(forward, FixedPointSolver):
+        raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
+    check_count("batch_dims", batch_dims, least=0)
+    for step in iterates:
+        check_count("a step of iterates", step, least=1)
+    if batch_index is not None and batch_dims:
+        raise ValueError(
+            f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
+        )
 
 
 def _exported(
