@@ -59,7 +59,7 @@ def test_the_fused_kernel_is_what_runs_without_us(case):
 def test_products_with_j(case, twice):
     F, x, h, _ = case
     layout = Layout.of(h)
-    jacobian = Jacobian(Update(lambda h: F(h, x), (), layout, probe=False), layout.flatten([h]), twice=twice)
+    jacobian = Jacobian(Update(lambda h: F(h, x), (), layout), layout.flatten([h]), twice=twice)
     J = dense_of(F, x, h)
     v = torch.randn(1, h.numel(), dtype=torch.float64)
     assert relative(jacobian.vjp(v), v @ J) < 1e-12
@@ -70,7 +70,7 @@ def test_products_with_j(case, twice):
 def test_fused_kernels_stay_where_only_the_transpose_is_needed():
     h = torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
     layout = Layout.of(h)
-    update = Update(lambda h: plain(h, h), (), layout, probe=False)
+    update = Update(lambda h: plain(h, h), (), layout)
     names = []
     for twice in (False, True):
         (output,) = Jacobian(update, layout.flatten([h]), twice=twice).outputs
@@ -82,7 +82,7 @@ def test_fused_kernels_stay_where_only_the_transpose_is_needed():
 def test_an_f_that_has_changed_before_the_first_jvp_is_an_error():
     h = torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
     layout, scale = Layout.of(h), [0.5]
-    jacobian = Jacobian(Update(lambda h: plain(scale[0] * h, h), (), layout, probe=False), layout.flatten([h]), twice=False)
+    jacobian = Jacobian(Update(lambda h: plain(scale[0] * h, h), (), layout), layout.flatten([h]), twice=False)
     scale[0] = 0.6
     with pytest.raises(sg.SteadyStateError, match="gives another value at the same state"):
         jacobian.jvp(torch.ones(1, h.numel(), dtype=torch.float64))

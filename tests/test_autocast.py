@@ -23,7 +23,7 @@ def net():
 
 def update_of(net, h):
     layout = Layout.of(h)
-    return Update(lambda h: torch.tanh(net(h)), (), layout, probe=False), layout.flatten([h])
+    return Update(lambda h: torch.tanh(net(h)), (), layout), layout.flatten([h])
 
 
 def test_the_result_has_the_dtype_of_the_state(net):

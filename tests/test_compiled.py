@@ -34,7 +34,7 @@ def forgotten():
 
 def updates(F, h0, *args, batch_dims=0):
     layout = Layout.of(h0, batch_dims)
-    return Update(F, args, layout, probe=True), layout.flatten(leaves_of(h0))
+    return Update(F, args, layout), layout.flatten(leaves_of(h0))
 
 
 def eager_steps(update, h, steps, damping=0.0):

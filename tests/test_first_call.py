@@ -20,33 +20,24 @@ def branching(h):
 
 def update_of(function, h=H):
     layout = Layout.of(h)
-    return Update(function, (), layout, probe=True), layout.flatten([h])
+    return Update(function, (), layout), layout.flatten([h])
 
 
-def test_looking_again_finds_parameters():
-    update, start = update_of(branching)
-    with torch.no_grad():
-        h = update(start)
-        assert not update.requires_grad
-        assert update.look_again(h)
-    assert update.requires_grad
+@pytest.mark.parametrize("gradient", ["auto", sg.Phantom(), sg.BPTT(memory="sqrt")])
+def test_what_reaches_no_parameter_has_no_graph(gradient):
+    solution = sg.steady_state(lambda h: 0.5 * h + x, H, gradient=gradient)
+    assert solution.converged
+    assert not solution.value.requires_grad
 
 
-def test_looking_again_calls_f_only_where_nothing_was_seen():
-    calls = []
-    update, start = update_of(lambda h: (calls.append(0), torch.tanh(W @ h + x))[1])
-    with torch.no_grad():
-        update(start)
-        assert update.requires_grad
-        assert update.look_again(start)
-    assert len(calls) == 1
-
-
-def test_nothing_is_looked_for_without_gradients():
-    layout = Layout.of(H)
-    update = Update(branching, (), layout, probe=False)
-    h = update(layout.flatten([H]))
-    assert not update.look_again(h + 1)
+@pytest.mark.parametrize(("needed", "calls"), [(True, 1), (False, 1)])
+def test_one_call_of_f_tells_whether_a_gradient_is_needed(needed, calls):
+    """The linearisation, which an implicit gradient needs in any case."""
+    count = []
+    weight = W if needed else W.detach()
+    solution = sg.steady_state(lambda h: (count.append(0), torch.tanh(weight @ h + x))[1], H)
+    assert len(count) == solution.steps + calls
+    assert solution.value.requires_grad is needed
 
 
 @pytest.mark.parametrize("gradient", ["auto", "neumann-rbp", "phantom"])

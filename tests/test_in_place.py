@@ -44,7 +44,7 @@ def test_own_temporary_with_higher_derivatives(F):
 def test_own_temporary_in_products(product):
     """Newton and diagnose multiply by J without a backward pass of the user's."""
     layout = Layout.of(H)
-    jacobian = Jacobian(Update(own_temporary, (), layout, probe=False), layout.flatten([H]))
+    jacobian = Jacobian(Update(own_temporary, (), layout), layout.flatten([H]))
     with pytest.raises(sg.SteadyStateError, match=f"{CHANGED}.*version.*out-of-place"):
         getattr(jacobian, product)(*([] if product == "dense" else [torch.ones(1, 5, dtype=torch.float64)]))
 

@@ -13,7 +13,7 @@ from steadygrad.update.jacobian import Jacobian
 
 def linearised(function, state):
     layout = Layout.of(state)
-    return Jacobian(Update(function, (), layout, probe=True), layout.flatten(leaves_of(state)))
+    return Jacobian(Update(function, (), layout), layout.flatten(leaves_of(state)))
 
 
 def nested_case(sizes, seed):

@@ -92,8 +92,9 @@ def test_forward_solvers(forward, transform, given):
 @pytest.mark.parametrize("forward", [sg.Picard(20, 0.0), sg.Picard(300, 1e-6)], ids=repr)
 @pytest.mark.parametrize("gradient", TRUNCATED, ids=repr)
 def test_truncated_methods_give_each_entry_what_it_gets_alone(gradient, forward, given):
-    """Not the exact gradient, but the method's own: of every problem, after its own number of steps."""
+    """Not the exact gradient, but the method's own; to a tolerance a problem may end a few steps later than alone."""
     W, X = given
+    rtol = 1e-9 if forward.counts else 10 * forward.rtol
 
     def value(W, x):
         return steady(W, x, gradient=gradient, forward=forward)
@@ -103,7 +104,7 @@ def test_truncated_methods_give_each_entry_what_it_gets_alone(gradient, forward,
         return torch.autograd.grad(value(*leaves).square().sum(), leaves)
 
     expected = tuple(torch.stack(parts) for parts in zip(*(alone(x) for x in X), strict=True))
-    torch.testing.assert_close(per_sample(value, W, X), expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(per_sample(value, W, X), expected, rtol=rtol, atol=rtol / 100)
 
 
 @pytest.mark.parametrize("gradient", [g for g in TRUNCATED if g != sg.Implicit(sg.NormalCG(steps=2))], ids=repr)

@@ -115,21 +115,11 @@ def steady_state(
     (True, True)
     """
     check_on_failure(on_failure)
-    if not callable(update):
-        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
-    if not isinstance(forward, FixedPointSolver):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
-    check_count("batch_dims", batch_dims, least=0)
+    _check(update, forward, batch_dims, batch_index, iterates)
     check_count("derivatives", derivatives, least=1)
-    for step in iterates:
-        check_count("a step of iterates", step, least=1)
     method = resolve_gradient(gradient)
     method.check_derivatives(derivatives)
     h0 = in_full_precision(h0)
-    if batch_index is not None and batch_dims:
-        raise ValueError(
-            f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
-        )
     if torch.compiler.is_exporting():
         if iterates or warm is not None or group is not None:
             raise SteadyStateError("torch.export records the steps from h0 on: iterates=, warm= and group= have no place there.")
@@ -147,7 +137,7 @@ def steady_state(
         given = _below(levels, given, batch_index, compile)
     with nullcontext() if levels is None else levels.cleared():
         layout = Layout.of(given.h0, given.batch_dims) if batch_index is None else RaggedLayout.by(given.h0, batch_index)
-        call = Update(given.update, given.args, layout, probe=levels is None and torch.is_grad_enabled())
+        call = Update(given.update, given.args, layout)
         shards = None
         if group is not None:
             methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
@@ -179,6 +169,21 @@ def steady_state(
     with nullcontext() if levels is None else levels.cleared(), sharing(shards):
         _report(solution, problem)
     return solution
+
+
+def _check(update: Any, forward: Any, batch_dims: int, batch_index: Tensor | None, iterates: Sequence[int]) -> None:
+    """Refuse what is no problem to be solved, in words of the call."""
+    if not callable(update):
+        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+    if not isinstance(forward, FixedPointSolver):
+        raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
+    check_count("batch_dims", batch_dims, least=0)
+    for step in iterates:
+        check_count("a step of iterates", step, least=1)
+    if batch_index is not None and batch_dims:
+        raise ValueError(
+            f"batch_index says which problem a node is part of, so batch_dims={batch_dims} would be ignored; give one."
+        )
 
 
 def _exported(
@@ -289,9 +294,13 @@ def _finite_at_the_start(problem: Problem) -> bool:
         return everywhere(bool(problem.update(problem.start.detach()).isfinite().all()))
 
 
+def _differentiable(solution: Solution) -> bool:
+    return any(leaf.requires_grad for leaf in leaves_of(solution.value))
+
+
 def _exact_instead(solution: Solution, problem: Problem) -> str:
     """Where a state is not steady and gets an implicit gradient: the exact gradient of its steps, and what it would cost."""
     unsteady = solution.status in (Status.MAX_STEPS, Status.STAGNATED) and solution.record.forward_steps > 0
-    if not unsteady or not problem.update.requires_grad or not isinstance(problem.forward, Picard):
+    if not unsteady or not isinstance(problem.forward, Picard) or not _differentiable(solution):
         return ""
     return f" {exact_instead(solution.steps)}"

@@ -89,7 +89,7 @@ def diagnose(
         flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
         rtol = max(rtol, 4 * torch.finfo(layout.dtype).eps)
         effort = replace(QUICK if quick else THOROUGH, starts=starts and not quick)
-        examination = _Examination(Update(update, args, layout, probe=False), flat, rtol, effort, Progress(progress), seed)
+        examination = _Examination(Update(update, args, layout), flat, rtol, effort, Progress(progress), seed)
         examination.look(_flat_cotangent(cotangent, h, layout), parameters)
     return examination.conclude(used)
 

@@ -93,7 +93,7 @@ class History:
         if h.isfinite().all():
             forked = torch.random.fork_rng(devices=[h.device] if h.device.type == "cuda" else [])
             with torch.inference_mode(False), torch.enable_grad(), forked:
-                radius = _radius(Update(update, args, layout, probe=False), h.clone())
+                radius = _radius(Update(update, args, layout), h.clone())
         self.complete()
         self._entries.append(Entry(self.calls, radius, solution.residuals[-1][1]))
         self._checked = solution.record

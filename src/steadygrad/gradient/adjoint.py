@@ -13,7 +13,6 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
-from steadygrad.iteration.error import inner_products
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
@@ -110,7 +109,7 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            change = inner_products([solved.z, jacobian.moved()])[:, :1, 1]  # in float64
+            change = total(torch.linalg.vecdot(solved.z.double(), jacobian.moved().double()))
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
@@ -158,7 +157,7 @@ class Adjoint:
             return False
         (size,) = leaf_norms([b], self.jacobian.layout.sizes)
         allowed = trusted_in(self.jacobian.precision) * (size * self.steady).sum(axis=1)
-        return bool((numpy.abs(change[:, 0].cpu().numpy()) > allowed).any())
+        return bool((numpy.abs(change.cpu().numpy()) > allowed).any())
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
         if self.rows is None:

@@ -28,10 +28,10 @@ def checkpointed(problem: Problem, plan: Plan) -> Solved:
 
     watched = Watched(problem, keep)
     ended = watched.solve(problem.iterates)
-    if not (somewhere(problem.start.requires_grad) or update.look_again(watched.last)):
+    closure, outputs = closure_at(update, watched.last), output_steps(ended)
+    if not somewhere(problem.start.requires_grad or bool(closure.edges)):
         return constant(problem, ended)
     end = mark(forward.reached(ended.trail[-1]))
-    closure, outputs = closure_at(update, watched.last), output_steps(ended)
     steps = Checkpoints(update, forward, problem.on_failure, ended.steps, outputs, closure, trail, end)
     return attached(problem, ended, steps)
 

@@ -18,6 +18,8 @@ from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
 from steadygrad.solution import AdjointRecord, OnFailure, Status
+from steadygrad.state.shards import somewhere
+from steadygrad.update import needs_gradient
 from steadygrad.update.jacobian import Jacobian
 
 Initial = Literal["zeros", "uniform"]
@@ -72,7 +74,7 @@ class Implicit(Gradient):
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
         record = AdjointRecord(forward_steps=ended.steps)
-        if not (torch.is_grad_enabled() and problem.update.look_again(ended.value)):
+        if not torch.is_grad_enabled():
             iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
             return Solved(own_constants(problem, ended.value), ended, record, iterates)
         iterates = {
@@ -84,20 +86,21 @@ class Implicit(Gradient):
         return Solved(leaves, ended, record, iterates)
 
     def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None) -> list[Tensor]:
-        """The tensors of h with the derivatives of a steady state."""
+        """The tensors of h with the derivatives of a steady state, if F reaches anything that needs one."""
         at, rows = finite_part(problem, h)
         index = None if rows is None else torch.tensor(rows, device=h.device)
         update = problem.update if index is None else problem.update.of_rows(index)
-        adjoint = self.adjoint_at(
-            Jacobian(update, at, twice=problem.derivatives > 1), record, problem.on_failure, problem.adjoint
-        )
+        jacobian = Jacobian(update, at, twice=problem.derivatives > 1)
+        if not somewhere(needs_gradient(jacobian.outputs, besides=jacobian.inputs)):
+            return own_constants(problem, h)
+        adjoint = self.adjoint_at(jacobian, record, problem.on_failure, problem.adjoint)
         adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
-        check_exchange(adjoint.jacobian, problem.on_failure)
+        check_exchange(jacobian, problem.on_failure)
         adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
         values = problem.update.layout.split(h)
         with torch.enable_grad():
             if problem.derivatives == 1:
-                return list(Reroute.apply(adjoint, values, *adjoint.jacobian.outputs))
+                return list(Reroute.apply(adjoint, values, *jacobian.outputs))
             if index is None:
                 return _attach_often(adjoint, problem.derivatives, values)
             parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])

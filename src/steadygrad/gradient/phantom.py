@@ -10,6 +10,7 @@ from torch import Tensor
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, own_leaves, without_graph
 from steadygrad.method import check_count
 from steadygrad.solution import AdjointRecord
+from steadygrad.state.shards import somewhere
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +31,7 @@ class Phantom(Gradient):
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
-        attach = self._attached if torch.is_grad_enabled() and problem.update.look_again(ended.value) else own_constants
+        attach = self._attached if torch.is_grad_enabled() else own_constants
         iterates = {step: attach(problem, state) for step, state in ended.iterates.items()}
         return Solved(attach(problem, ended.value), ended, AdjointRecord(), iterates)
 
@@ -39,8 +40,10 @@ class Phantom(Gradient):
         index = None if rows is None else torch.tensor(rows, device=value.device)
         update = problem.update if index is None else problem.update.of_rows(index)
         h = at
-        for _ in range(self.steps):
+        for step in range(self.steps):
             image = update.layout.flatten(update.linearise(update.layout.split(h)))
+            if step == 0 and not somewhere(image.requires_grad):
+                return own_constants(problem, value)
             h = torch.lerp(image, h, self.damping)
         change = h - h.detach()
         if index is not None:

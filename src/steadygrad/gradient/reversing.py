@@ -39,10 +39,10 @@ def reversed_steps(problem: Problem) -> Solved:
 
     watched = Watched(problem, keep)
     ended = watched.solve(problem.iterates)
-    if not (somewhere(problem.start.requires_grad) or update.look_again(watched.last)):
+    closure, outputs = closure_at(update, watched.last), output_steps(ended)
+    if not somewhere(problem.start.requires_grad or bool(closure.edges)):
         return constant(problem, ended)
     end = forward.reached(ended.trail[-1])
-    closure, outputs = closure_at(update, watched.last), output_steps(ended)
     return attached(problem, ended, Undone(update, forward, problem.on_failure, ended.steps, outputs, closure, kept, end))
 
 

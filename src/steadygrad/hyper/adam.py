@@ -37,7 +37,8 @@ class Adam(Optimiser):
     settings: ClassVar[tuple[str, ...]] = ("rate", "beta1", "beta2", "decay")
 
     def _buffers(self) -> Named:
-        return {**self._model.buffers(), COUNT: torch.tensor(0)}
+        device = next(iter(self._model.parameters().values())).device
+        return {**self._model.buffers(), COUNT: torch.tensor(0, device=device)}
 
     def at_rest(self) -> Optimiser | None:
         return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)

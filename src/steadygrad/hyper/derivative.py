@@ -82,7 +82,7 @@ def _compared(inner: Inner, state: State, batch: Any, by_state: bool) -> Derivat
 
     point = tuple(leaf.detach() for leaf in (*moving, *(value.to(moving[0]) for value in inner.hyper.values())))
     layout = Layout.of(point)
-    update, h = Update(moved, (), layout, probe=False), layout.flatten(point)
+    update, h = Update(moved, (), layout), layout.flatten(point)
     update(h)  # from here on random draws are the same in every call
     return compare_derivative(update, Jacobian(update, h), h, Scale(layout, 0.0), torch.Generator().manual_seed(0))
 

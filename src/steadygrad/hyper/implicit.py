@@ -90,7 +90,7 @@ class Linearised:
                 new, after[:] = split.part(last(split.join(leaves, carried), dict(hyper), batch))
             return tuple(new)
 
-        self.update = Update(call, (), layout, probe=False)
+        self.update = Update(call, (), layout)
         self.jacobian = Jacobian(self.update, self.h)
         self.state = self.split.join([leaf.detach() for leaf in self.jacobian.outputs], list(after)) if real is None else real
 
@@ -139,7 +139,7 @@ class Linearised:
             return tuple(leaf for leaf, moves in zip(new, own, strict=True) if moves)
 
         layout = Layout.of(tuple(parameters))
-        return Update(call, (), layout, probe=False), layout.flatten(parameters)
+        return Update(call, (), layout), layout.flatten(parameters)
 
 
 def _at(inner: Inner, state: State, batch: Any, method: Implicit, first: bool) -> Estimate:

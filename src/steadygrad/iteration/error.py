@@ -1,4 +1,4 @@
-"""How far an iterate is from the solution, from what an iteration has already computed: nothing is evaluated here.
+"""How far an iterate is from the solution of a linear equation, from what has been computed: nothing is evaluated here.
 
 The residual r and the error e of a linear equation obey A e = r, so the error is the residual times a gain that depends on its
 direction: one number for all directions, as a condition number is, would be wrong by orders of magnitude. Two points and the
@@ -17,8 +17,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.goal import Goal
-from steadygrad.iteration.norms import Numbers, Rows, leaf_norms
+from steadygrad.iteration.norms import Numbers, Rows
 from steadygrad.iteration.solver import Iteration
 from steadygrad.state.shards import total
 
@@ -29,82 +28,13 @@ BLOCK = 2**15
 """Numbers copied to float64 at a time: a quarter of a megabyte, which caches hold."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
-LEAST = 1e-3
-"""The least gain: an iterate that moves by much less than its residual says is not so near for that."""
-SEEN = 8.0
-"""A change of the residual of less than so many roundings of the iterate is not seen: the gain along the step is then unknown."""
-STAYS = 0.1
-"""A residual that changes by less than this share of itself in a step is no noise."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
 
-def distances(solver: Iteration, trail: list[Any], residual: Numbers, size: Numbers, rate: Numbers, goal: Goal) -> Numbers:
-    """‖error‖ / ‖iterate‖ for each row, in its worst leaf: about step / (1 − rate).
-
-    The geometric mean of two guesses: the gain along the line between the last two points, which is low where slow
-    directions hide behind others, and 1 / (1 − rate), which is high where the error turns from step to step. Where the change
-    between two residuals is rounded away, the rate alone tells; where the residual does not fall either, nothing does, and
-    the distance is infinite, as it is where only one residual is known. `residual` and `size` are the norms (rows, leaves) of
-    the last, `rate` by how much the residual has fallen in a step of late. A residual at the rounding floor is noise that
-    says nothing of the distance and raises no alarm, unless it stays as it is: then the iterate drifts.
-    """
-    rounding = goal.rounding * size
-    relative = _over(residual, size)
-    before, after = (solver.residual(trail[-2]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
-    if before is None or after is None:
-        # One more step tells a start at the solution from a creeping one.
-        return _worst(numpy.where(residual == 0, 0.0, math.inf))
-    with torch.no_grad():
-        step = solver.point(trail[-1]) - solver.point(trail[-2])
-        moved, changed = leaf_norms([step, after - before], goal.sizes)
-    with numpy.errstate(all="ignore"):
-        by_rate = 1 / (1 - rate[:, None])  # infinite where the residual does not fall
-    longer = _long_gain(solver, trail[-1], after)
-    if len(trail) > 2:
-        gain = both = numpy.fmax(numpy.fmax(_wide_gain(solver, trail)[:, None], longer), LEAST)
-    else:
-        gain = numpy.fmax(_over(moved, numpy.fmax(changed, rounding)), LEAST)
-        both = numpy.sqrt(gain * numpy.where(rate[:, None] < 1, by_rate, gain))
-    gain = numpy.fmax(gain, numpy.where(changed > SEEN * rounding, both, by_rate))
-    # A Newton step that is left may stay the same below the rounding of an iterate that does not move: that is no drift.
-    noise = (residual <= FLOOR * rounding) & ((changed > STAYS * residual) | (moved == 0)) | (residual == 0)
-    return _worst(relative * numpy.where(noise, numpy.fmax(longer, 1.0), gain))
-
-
-def _worst(far: Numbers) -> Numbers:
-    """The largest of every row's leaves; what is zero times infinite is zero."""
-    worst: Numbers = numpy.where(numpy.isnan(far), 0.0, far).max(axis=1)
-    return worst
-
-
-def _wide_gain(solver: Iteration, trail: list[Any]) -> Numbers:
-    """The gain of the residual over all that the last steps of an accelerated solver span; of slow directions, the most."""
-    with torch.no_grad():
-        return extrapolated(_known(solver, trail))()[0]
-
-
-def _known(solver: Iteration, trail: list[Any]) -> list[tuple[Tensor, Tensor]]:
+def known(solver: Iteration, trail: list[Any]) -> list[tuple[Tensor, Tensor]]:
     """The points at which the residual is known, with it."""
     return [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
-
-
-def _long_gain(solver: Iteration, state: Any, residual: Tensor) -> Numbers:
-    """The largest gain along the ways from some earlier points to the last, a column; 0 where a solver keeps none.
-
-    An accelerated solver takes the slow directions out early or bit by bit, and its last steps know little of them.
-    """
-    largest: Numbers = numpy.zeros((residual.shape[0], 1))
-    with torch.no_grad():
-        for point, there in solver.anchors(state):
-            moved, changed = leaf_norms([solver.point(state) - point, residual - there], (residual.shape[1],))
-            largest = numpy.fmax(largest, _over(moved, changed))
-    return largest
-
-
-def _over(a: Numbers, b: Numbers) -> Numbers:
-    with numpy.errstate(all="ignore"):
-        return numpy.where(a == 0, 0.0, a / b)
 
 
 def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Gains:
@@ -115,7 +45,7 @@ def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None
     own = solver.gain(trail[-1])
     if own is not None:
         return own if callable(own) else partial(_itself, own)
-    pairs = _known(solver, trail)
+    pairs = known(solver, trail)
     return extrapolated(pairs if end is None else [*pairs, end])
 
 
@@ -133,9 +63,7 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     there = here[1:] - here[:-1]
     # Differences are taken before their products: in products of points that hardly differ they would be lost.
     rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
-    gram = _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy()
-    take = numpy.eye(2 * m + 2)
-    return partial(_gains, gram, take[:m], take[m : 2 * m])
+    return partial(_gains, _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy())
 
 
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
@@ -143,9 +71,10 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
     vectors, steps, changes = distinct(seen, residual.shape)
-    more = numpy.zeros((len(steps), 2))
-    gram = _gram([*vectors, residual, z]).cpu().numpy()
-    return partial(_gains, gram, numpy.hstack([steps, more]), numpy.hstack([changes, more]))
+    m, count = steps.shape
+    rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
+    rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
+    return partial(_gains, rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T)
 
 
 def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:
@@ -164,32 +93,35 @@ def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list
     return vectors, steps, steps - take[[places[id(image)] for _, image in seen]]
 
 
-def _gains(gram: Numbers, steps: Numbers, changes: Numbers) -> tuple[Numbers, Numbers]:
-    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrix of some vectors, the last two of which are r and z.
-
-    Steps and changes are combinations of these vectors.
-    """
+def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
+    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrices (problems, 2m + 2, 2m + 2) of m steps, what each took off r, r, and z."""
+    m = gram.shape[1] // 2 - 1
+    identity = numpy.eye(m)
     with numpy.errstate(all="ignore"):
-        by_step = steps @ gram @ steps.T
-        by_change = changes @ gram @ changes.T
-        along, r, z = changes @ gram[:, :, -2:-1], gram[:, -2, -2], gram[:, -1, -1]
+        by_step, by_change, along = gram[:, :m, :m], gram[:, m:-2, m:-2], gram[:, m:-2, -2:-1]
+        r, z = gram[:, -2, -2], gram[:, -1, -1]
         diagonal = by_change.diagonal(axis1=1, axis2=2)
-        solvable = numpy.isfinite(gram).all(axis=(1, 2)) & (diagonal > 0).any(axis=1)
+        there = diagonal > 0  # a change of zero: two points are the same
         # In units in which every change has length 1: squares of small ones would leave nothing to divide by.
-        unit = numpy.where(diagonal > 0, numpy.sqrt(diagonal), 1.0)  # a change of zero: two points are the same
-        system = by_change / unit[:, :, None] / unit[:, None, :]
-        system += numpy.eye(len(steps)) * numpy.where(diagonal > 0, NOISE, 1.0)[:, None, :]
-        system[~(solvable & numpy.isfinite(system).all(axis=(1, 2)))] = numpy.eye(len(steps))
-        inverse = numpy.linalg.inv(system) / unit[:, :, None] / unit[:, None, :]
+        unit = numpy.where(there, numpy.sqrt(diagonal), 1.0)
+        scale = unit[:, :, None] * unit[:, None, :]
+        system = by_change / scale + identity * numpy.where(there, NOISE, 1.0)[:, None, :]
+        solvable = numpy.isfinite(system.sum(axis=(1, 2)) + r + z) & there.any(axis=1)
+        if not solvable.all():
+            system[~solvable] = identity
+        inverse = numpy.linalg.inv(system) / scale
         combination = inverse @ along  # the extrapolated error, in terms of the steps
-        inside = numpy.fmax((combination.mT @ by_step @ combination)[:, 0, 0], 0.0)
-        rest = numpy.fmax(r - (combination.mT @ along)[:, 0, 0], 0.0)
+        across = combination.mT
+        inside = numpy.fmax((across @ by_step @ combination)[:, 0, 0], 0.0)
+        rest = numpy.fmax(r - (across @ along)[:, 0, 0], 0.0)
         beyond = rest * numpy.fmax((inverse * by_step).sum(axis=(1, 2)), 0.0)
         gain = numpy.sqrt((inside + beyond) / r)
-        shifted = z + 2 * (gram[:, -1:, :] @ steps.T @ combination)[:, 0, 0] + inside
+        shifted = z + 2 * (gram[:, -1:, :m] @ combination)[:, 0, 0] + inside
         whole = numpy.sqrt(numpy.fmax(shifted, 0.0) + beyond)
-    sound = solvable & numpy.isfinite(gain) & numpy.isfinite(whole)
-    return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
+        sound = solvable & numpy.isfinite(gain + whole)
+        if sound.all():
+            return gain, whole
+        return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
 def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:

@@ -16,7 +16,9 @@ SELDOM = 10
 SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
 FEW = 4
-"""But so many steps may always be taken ahead where a rate is known: a look takes as long as one or two cheap ones."""
+"""But so many steps may always be taken ahead where a rate is known."""
+FEW_CHEAP = 8
+"""The same for solvers whose steps are no more than a call of F or a product: a look takes as long as one or two of them."""
 BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
 
@@ -51,9 +53,13 @@ class Goal:
     reach: Callable[[Any, Tensor], Tensor] | None = None
     """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
 
-    def due(self, step: int, left: float) -> int:
-        """When to look again with so many steps left: then, but never much further ahead than what has been seen."""
+    def due(self, step: int, left: float, cheap: bool = False) -> int:
+        """When to look again with so many steps left: then, but never much further ahead than what has been seen.
+
+        `cheap`: whether steps are no more than a call of F or a product.
+        """
         if self.rtol is None:
             return min(step - step % SELDOM + SELDOM, self.limit)
-        ahead = min(left, max(step // SHARE, FEW)) if math.isfinite(left) else min(BLIND, step // SHARE)
+        few = FEW_CHEAP if cheap else FEW
+        ahead = min(left, max(step // SHARE, few)) if math.isfinite(left) else min(BLIND, step // SHARE)
         return min(step + max(math.ceil(ahead), 1), self.limit)

@@ -14,6 +14,7 @@ import numpy
 
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import Mask, Numbers, Rows
+from steadygrad.iteration.plain import finite, larger, largest, negated, over, smallest, some, where
 from steadygrad.iteration.solver import Forecast
 from steadygrad.solution import Status
 
@@ -37,8 +38,7 @@ _STATUS = [Status.MAX_STEPS, Status.CONVERGED, Status.DIVERGED, Status.NONFINITE
 class Judge:
     """Follows the residuals of the problems that are open: which go on, how the others ended, what they still need.
 
-    What is noted at a look is a float for a single problem of one leaf, else an array with a row an open problem: arrays
-    of one number would take ten times as long.
+    What is noted at a look is a float for a single problem of one leaf, else an array with a row an open problem.
     """
 
     def __init__(self, goal: Goal, problems: int, halves: bool) -> None:
@@ -202,64 +202,69 @@ class Judge:
         worst = self._worst[-1]
         return Forecast(self._steps[-1], self.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
 
-    def rate(self) -> Numbers:
-        """By how much residuals have fallen in a step, of late, a row an open problem; 1 where they have not."""
+    def rate(self) -> Any:
+        """By how much residuals have fallen in a step, of late; 1 where they have not."""
         then = self._half_way()
-        now, earlier = _rows(self._excess[-1]), _rows(self._excess[then])
         steps = self._steps[-1] - self._steps[then]
-        rate = (now / earlier) ** (1 / steps) if steps else numpy.ones(len(now))
-        return numpy.where(rate < 1, rate, 1.0)
+        rate = over(self._excess[-1], self._excess[then]) ** (1 / max(steps, 1))
+        return where(rate < 1, rate, 1.0)
 
     def stagnates(self) -> bool:
         """Whether some problem has not improved for long."""
-        return self._steps[-1] > PATIENCE and bool(self._stagnant().any())
+        return self._steps[-1] > PATIENCE and some(self._stagnant())
 
-    def _stagnant(self) -> Mask:
+    def _stagnant(self) -> Any:
         """Which problems have not improved for long."""
         before = sum(step <= self._steps[-1] - PATIENCE for step in self._steps)
         if not before:
-            return numpy.zeros(len(self.open), dtype=bool)
-        best = [numpy.fmin.reduce(_table(some)) for some in (self._totals[:before], self._totals[before:])]
-        return ~(best[1] < BETTER * best[0])
+            return self.total != self.total  # none
+        return negated(smallest(self._totals[before:]) < BETTER * smallest(self._totals[:before]))
 
     # How problems end.
 
-    def below(self) -> Mask:
+    def below(self) -> Any:
         """Which of the open problems are below the tolerance, and not only beside an iterate that has run away."""
         if self.goal.scale is None:
             self.scale[self.open] = self._scale
-        below: Mask = _rows(self._excess[-1]) <= 1
-        if self.goal.scale is None and below.any():
-            whole, total = _rows(self._size if self.alone else _whole(self._size)), _rows(self.total)
+        below = self._excess[-1] <= 1
+        if self.goal.scale is None and some(below):
+            whole = self._size if self.alone else _whole(self._size)
             # In an iterate so large a smaller residual is rounded away.
-            visible = numpy.fmax(total, 4 * self.goal.rounding * whole)
-            below &= ~((visible > SHRUNK * numpy.fmax.reduce(_table(self._totals))) & (whole > FAR * self._began))
+            visible = larger(self.total, 4 * self.goal.rounding * whole)
+            below = below & negated((visible > SHRUNK * largest(self._totals)) & (whole > FAR * self._began))
         return below
 
-    def judge(self, converged: Mask, travels: Mask | None) -> Mask | None:
+    def judge(self, converged: Any, travels: Any) -> Mask | None:
         """Which problems end now, None for none; their ends are noted. `travels` says which are still on their way."""
-        goal, step, total = self.goal, self._steps[-1], _rows(self.total)
-        code = numpy.zeros(len(total), dtype=numpy.int64)
-        totals = _table(self._totals)
+        goal, step = self.goal, self._steps[-1]
+        code = self._code(converged, travels)
+        ended = (code != GOES_ON) | (step >= goal.limit)
+        if goal.rtol is None and goal.negligible > 0:
+            ended = ended | converged  # below what counts as a residual at all
+        if not some(ended):
+            return None
+        mask = numpy.array([ended]) if self.alone else ended
+        which = self.open[mask]
+        self.code[which], self.ends[which] = code if self.alone else code[mask], step
+        return mask
+
+    def _code(self, converged: Any, travels: Any) -> Any:
+        """How each of the open problems ends, were it to end now."""
+        goal, step, total = self.goal, self._steps[-1], self.total
+        code: Any = GOES_ON
         if goal.rtol is not None:
             if step > PATIENCE:
-                code[self._stagnant() if travels is None else self._stagnant() & ~travels] = STAGNATED
-            code[total > goal.growth * numpy.fmin.reduce(totals)] = DIVERGED
+                code = where(self._stagnant() & negated(travels), STAGNATED, code)
+            code = where(total > goal.growth * smallest(self._totals), DIVERGED, code)
         if step >= goal.limit:
-            early = [entry for at, entry in zip(self._steps, totals, strict=True) if 2 * at <= goal.limit]
+            early = [entry for at, entry in zip(self._steps, self._totals, strict=True) if 2 * at <= goal.limit]
             if early:
-                highest = numpy.fmax.reduce(early)
-                code[(code == GOES_ON) & (total > GREW * highest) & (highest > 0)] = DIVERGED
+                highest = largest(early)
+                code = where((code == GOES_ON) & (total > GREW * highest) & (highest > 0), DIVERGED, code)
         if goal.rtol is not None:
-            code[converged] = CONVERGED
-        code[~(numpy.isfinite(total) & numpy.isfinite(self.scale[self.open]).all(axis=1))] = NONFINITE
-        ended: Mask = (code != GOES_ON) if step < goal.limit else numpy.ones(len(total), dtype=bool)
-        if goal.rtol is None and goal.negligible > 0:
-            ended |= converged  # below what counts as a residual at all
-        if not ended.any():
-            return None
-        self.code[self.open[ended]], self.ends[self.open[ended]] = code[ended], step
-        return ended
+            code = where(converged, CONVERGED, code)
+        scale = self._scale if self.alone else self._scale.sum(axis=1)
+        return where(finite(total) & finite(scale), code, NONFINITE)
 
     def forget(self, ended: Mask) -> None:
         """These have ended: nothing more is noted of them."""
@@ -278,11 +283,6 @@ class Judge:
     def only_open_are_present(self) -> None:
         """The others have been left out of the state."""
         self.places = slice(None)
-
-
-def _rows(entry: Any) -> Numbers:
-    """What was noted at a look, as an array with a row a problem."""
-    return numpy.array([entry]) if isinstance(entry, float) else entry
 
 
 def _table(entries: list[Any]) -> Numbers:

@@ -37,7 +37,7 @@ class Kept:
         better: Any = True
         if judge.goal.best:
             better = step > 0 and total < best
-            if ended is not None:
+            if ended is not None and numpy.isinf(best).any():
                 better = better | (ended & numpy.isinf(best))
         if better is True or (better is not False and better.all()):
             self._best, self._at = total, self._solver.hold(state)

@@ -31,6 +31,8 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
             return _of_all_ranks(vectors, sizes)
         if len(sizes) == 1:  # the innermost loop
             found = [_of_one_leaf(vector, sizes[0]) for vector in vectors]
+            if len(found[0]) == 1 and all(SAFE[vectors[0].dtype][0] < norm[0, 0] < SAFE[vectors[0].dtype][1] for norm in found):
+                return found
         else:
             norms = torch.stack([_norms(vector, sizes, _plain) for vector in vectors])
             found = list(norms.double().cpu().numpy())
@@ -64,6 +66,11 @@ def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]
     if all(low < found < high for found in plain):
         return plain
     return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]
+
+
+def norms_in(like: Any, vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Any]:
+    """‖v‖ of each vector as floats where `like`, a norm, is one; else as `leaf_norms`."""
+    return norms_of_one(vectors, sizes) if isinstance(like, float) else leaf_norms(vectors, sizes)
 
 
 def _of_all_ranks(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:

@@ -12,11 +12,13 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import distances, gains
+from steadygrad.iteration.distance import distances
+from steadygrad.iteration.error import gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
-from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_of_one
+from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in, norms_of_one
+from steadygrad.iteration.plain import finite, larger, some, where
 from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
 from steadygrad.state.shards import columns_of_all
@@ -93,15 +95,16 @@ class Run:
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
-        due = 0 if self.solver.progress(self.state) is not None else 1
+        solver = self.solver
+        due = 0 if solver.progress(self.state) is not None else 1
         with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
             while True:
                 self._advance(min(self._whole_leaps(due), self.goal.limit))
                 if self._look():
                     return self._ended()
                 if self._turns:
-                    self.state = self.solver.turn(self.problem, self.state, self.judge.forecast())
-                due = self.goal.due(self.step, self._steps_left())
+                    self.state = solver.turn(self.problem, self.state, self.judge.forecast())
+                due = self.goal.due(self.step, self._steps_left(), solver.cheap)
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
@@ -138,7 +141,7 @@ class Run:
         assert residual is not None, "the residual is known after the first step"
         value = solver.value(self.state) if goal.scale is None else None
         vectors = [residual] if value is None else [residual, value]
-        measured: list[Any] = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
+        measured = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
@@ -154,29 +157,35 @@ class Run:
             self._leave_out()
         return False
 
-    def _judged(self, left: Any, travels: Mask | None) -> Mask | None:
+    def _judged(self, left: Any, travels: Any) -> Mask | None:
         """Which of the open problems end now; None for none."""
         judge, goal = self.judge, self.goal
         converged = judge.below()
-        if goal.trusted is not None and (self.step == goal.limit or converged.any()):
-            left = numpy.array([[left]]) if judge.alone else left
-            rate = numpy.ones(len(left))
-            rate[judge.places] = judge.rate()
-            scale = judge.scale[self.kept.rows]
-            found = distances(self.solver, list(self.trail), left, scale, rate, goal)[judge.places]
-            found = self._steadied(found, self.distance[judge.open])
+        if goal.trusted is not None and (self.step == goal.limit or some(converged)):
+            found = self._distance(left)
+            converged = converged & (found <= goal.trusted)
             self.distance[judge.open] = found
-            converged &= found <= goal.trusted
         return judge.judge(converged, travels)
 
-    def _steadied(self, found: Numbers, before: Numbers) -> Numbers:
+    def _distance(self, left: Any) -> Any:
+        """How far the open problems are from their solutions, by the estimates."""
+        judge, trail, rate = self.judge, list(self.trail), self.judge.rate()
+        if judge.alone:
+            found = distances(self.solver, trail, left, float(judge.scale[0, 0]), rate, self.goal)
+            return self._steadied(found, float(self.distance[0]))
+        rates = numpy.ones((len(left), 1))
+        rates[judge.places, 0] = rate
+        found = distances(self.solver, trail, left, judge.scale[self.kept.rows], rates, self.goal)
+        return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
+
+    def _steadied(self, found: Any, before: Any) -> Any:
         """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
 
         A search that looks until an estimate is small enough would else end at the one that happens to be low.
         """
         if self.goal.trail <= 2:
             return found
-        return numpy.where((found > 0) & numpy.isfinite(before), numpy.fmax(found, FALLS * before), found)
+        return where((found > 0) & finite(before), larger(found, FALLS * before), found)
 
     def _steps_left(self) -> float:
         """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""
@@ -228,14 +237,14 @@ class Run:
         reach = goal.reach
         return lambda: leaf_norms([reach(self.problem, value.detach())], goal.sizes)[0]
 
-    def _travels(self, value: Tensor | None, left: Any) -> Mask | None:
-        """Which problems whose residual has long been flat move on rather than to and fro; None where nobody needs to know."""
+    def _travels(self, value: Tensor | None, left: Any) -> Any:
+        """Which problems whose residual has long been flat move on rather than to and fro; False where nobody needs to know."""
         if value is None or self._anchor is None or self.goal.rtol is None or not self.judge.stagnates():
-            return None
+            return False
         step, before = self._anchor
-        moved = leaf_norms([value.detach() - before], self.goal.sizes)[0]
-        found: Mask = (moved > AHEAD * (self.step - step) * left).any(axis=1)
-        return found[self.judge.places]
+        moved = norms_in(left, [value.detach() - before], self.goal.sizes)[0]
+        found = moved > AHEAD * (self.step - step) * left
+        return found if self.judge.alone else found.any(axis=1)[self.judge.places]
 
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"

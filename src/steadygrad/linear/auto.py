@@ -106,6 +106,10 @@ class Auto(LinearSolver):
         # A leap leaves what its window did not see, the slow directions: between its gain and that of the last terms.
         return partial(_between, own, numbers(state.gain))
 
+    def exact_at(self, state: Phase) -> bool:
+        """The next term of a series is its residual; after leaps, sums of terms of either sign are."""
+        return state.solver == "series" and state.gain is None
+
     def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
         series, state = [state.at], state._replace(at=None)  # for the memory of its last terms
         return [state._replace(at=at) for at in _SOLVERS["series"].several(problem, series.pop(), steps)]

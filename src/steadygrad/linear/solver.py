@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy
 import torch
@@ -28,6 +29,8 @@ SAFE = (1e-6, 1e6)
 """Cotangents outside of this are scaled before the solve, since squares of them could leave the range of the dtype."""
 BEYOND = 1e3
 """A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
+HELD = 8.0
+"""And well enough for a certificate where it is so many of them; below, only a product tells what rounding leaves."""
 MARGIN = 0.9
 """Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
 FAR_ABOVE = 100.0
@@ -134,6 +137,10 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
     def exact_residual(self) -> bool:
         """Whether the residual that the solver holds is that of its value, and not one of a recurrence that may drift."""
         return False
+
+    def exact_at(self, state: Any) -> bool:
+        """The same of the state at which it ended, of solvers of which it depends on that."""
+        return self.exact_residual
 
     @abstractmethod
     def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
@@ -250,10 +257,12 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor | None, si
 
 
 def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
-    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent on a count whose solver holds it."""
+    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it."""
     z = ended.value
-    if solver.counts and solver.exact_residual and (ended.norms > BEYOND * eps * numpy.array(norms(z))).all():
-        return ended.norms, None
+    if solver.exact_at(ended.trail[-1]) and not ended.divided:
+        least = eps * numpy.array(norms(z))
+        if solver.counts or (ended.norms > HELD * least).all():
+            return numpy.fmax(ended.norms, least), None
     image = system.vjp(z)  # first, while there is more room
     r = (system.b - z).add_(image)
     return numpy.array(norms(r)), r

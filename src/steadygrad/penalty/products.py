@@ -44,7 +44,7 @@ class Products:
             flat.register_post_accumulate_grad_hook(drop_grad)
         with torch.enable_grad():
             self.h = flat.clone(memory_format=torch.contiguous_format)  # no leaf: Update sees it if F changes it in place
-            bound = Update(update, args, self.layout, probe=False)
+            bound = Update(update, args, self.layout)
             with differentiable_attention():
                 self.image = self.layout.flatten(bound.linearise(self.layout.split(self.h)))
         _refuse_nonfinite_image(self.h, self.image)

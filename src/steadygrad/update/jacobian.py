@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
+from steadygrad.update.saved import CHANGED, Saved, packing_is_on
 
 _backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
 """What torch.autograd.grad calls after checks of its own, which take a third of a small product's time."""
@@ -62,7 +62,7 @@ class Jacobian:
         """Set by the first product: autograd sees no path from h to F(h)."""
 
     def _linearise(self, update: Update) -> list[Tensor]:
-        if not _packing_is_on():
+        if not packing_is_on():
             return update.linearise(self.inputs, self._twice)
         try:
             with saved_tensors_hooks(self.saved.pack, Saved.unpack):
@@ -216,72 +216,6 @@ class Jacobian:
         return self.layout.flatten([torch.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True)])
 
 
-def _packing_is_on() -> bool:
-    """Whether something around us packs what graphs save, as activation checkpointing does."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None  # pyright: ignore[reportAttributeAccessIssue]
-
-
-class Saved:
-    """The tensors that the graph of F saved, held so that they can be handed to an autograd Function and taken back.
-
-    A Function that saves them lets torch watch them for in-place changes and lets an enclosing checkpoint drop and
-    recompute them once a backward pass; left in the graph, a checkpoint would recompute them once a product.
-
-    torch does not watch tensors that hooks have packed. Until they are taken their versions are compared here: F itself may
-    change what it has just used (y = sigmoid(h); y *= 0.5), and products with J would be those of other values.
-    """
-
-    class Holder:
-        """One saved tensor, with the version at which the graph saved it."""
-
-        def __init__(self, tensor: Tensor) -> None:
-            self.hold(tensor)
-
-        def hold(self, tensor: Tensor | None) -> None:
-            self.tensor = tensor
-            self.version = 0 if tensor is None or tensor.is_inference() else tensor._version
-
-    def __init__(self) -> None:
-        # The graph owns the holders: what it frees after a backward pass is free.
-        self._holders: list[weakref.ref[Saved.Holder]] = []
-
-    def pack(self, tensor: Tensor) -> Saved.Holder:
-        holder = Saved.Holder(tensor.detach())  # not the tensor itself, which may own the graph that owns the holder
-        self._holders.append(weakref.ref(holder))
-        return holder
-
-    @staticmethod
-    def unpack(holder: Saved.Holder) -> Tensor:
-        tensor = holder.tensor
-        assert tensor is not None, "the backward pass puts the tensors back first"
-        if not tensor.is_inference() and tensor._version != holder.version:
-            what = f"shape {tuple(tensor.shape)}, version {tensor._version}, expected {holder.version}"
-            raise SteadyStateError(_CHANGED.format(what))
-        return tensor
-
-    def take(self) -> list[Tensor]:
-        """Take the tensors out of the graph."""
-        holders = [holder for ref in self._holders if (holder := ref()) is not None]
-        self._holders = [weakref.ref(holder) for holder in holders]
-        tensors = [Saved.unpack(holder) for holder in holders]
-        for holder in holders:
-            holder.hold(None)
-        return tensors
-
-    def put(self, tensors: Sequence[Tensor]) -> None:
-        """Put them back, in the order in which they were taken."""
-        for ref, tensor in zip(self._holders, tensors, strict=True):
-            if (holder := ref()) is not None:
-                holder.hold(tensor)
-
-
-_CHANGED = (
-    "one of the variables needed for gradient computation has been modified by an inplace operation: {}. F, or what ran after "
-    "it, changed a tensor that F had used before. Replace in-place operations in F (y *= 0.5, y.relu_(), writing into a buffer) "
-    "by their out-of-place forms."
-)
-
-
 def drop_grad(leaf: Tensor) -> None:
     """For leaves of our own: backward() accumulates into every leaf it meets; nobody reads these, and under create_graph
     they would be a cycle."""
@@ -292,7 +226,7 @@ def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     """torch's error about a product with J in our words, with `no_second` for operations without a second derivative."""
     message = str(error)
     if "modified by an inplace operation" in message:
-        return SteadyStateError(_CHANGED.format(message.split("operation: ")[-1].split(". Hint")[0]))
+        return SteadyStateError(CHANGED.format(message.split("operation: ")[-1].split(". Hint")[0]))
     if "storage of size 0" in message:
         return SteadyStateError(_FREED)
     if "use_reentrant" in message or "Checkpointing is not compatible" in message:

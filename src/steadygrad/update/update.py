@@ -1,4 +1,4 @@
-"""F on flat states: checks what it returns, keeps its conditions fixed, and knows whether anything needs a gradient."""
+"""F on flat states: checks what it returns, and keeps its conditions fixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
-from steadygrad.state.shards import everywhere, greatest, needed_by_all, somewhere
+from steadygrad.state.shards import everywhere, greatest, needed_by_all
 from steadygrad.state.tree import map_tensors, tensors_in
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.autocast import Autocast
@@ -24,23 +24,19 @@ class Update:
     """The update of one solve: `update(flat)` is F on the flat form of the state.
 
     Random draws inside F (dropout) are the same in every call of one solve, as a steady state needs; the next solve draws
-    anew. F runs under the autocast of the place where the solve began. With `probe`, a first call without gradients has them
-    enabled inside, to learn whether anything needs one.
+    anew. F runs under the autocast of the place where the solve began.
     """
 
     leap = 1
     """Several steps can be taken at once, of any number."""
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout, probe: bool) -> None:
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout) -> None:
         self.function = function
         self.args = args
         self.layout = layout
-        self.requires_grad = False
-        """Whether F, where it was looked at, reaches anything that needs a gradient."""
         self._plain = layout.template is None and layout.viewable
         """Whether a state is one tensor, of which the flat form is a view."""
         self._coupled = [False]  # shared with the parts of it
-        self._probe = probe
         self._called = False
         self._whole: int | None = None
         """For an update of some of the problems: how many there are in all."""
@@ -97,9 +93,8 @@ class Update:
     def of_rows(self, rows: list[int] | Tensor) -> Update:
         """The same update for some of the problems."""
         index = torch.as_tensor(rows, device=self.layout.device)
-        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)), False)
+        part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)))
         part._coupled = self._coupled
-        part.requires_grad = self.requires_grad
         part._called = self._called
         part._whole = self._whole or self.layout.problems
         part._randomness = self._randomness
@@ -168,22 +163,6 @@ class Update:
             self._explain(error)
             raise
 
-    def look_again(self, flat: Tensor) -> bool:
-        """Whether F reaches anything that needs a gradient at this state, if the first call saw nothing of the kind.
-
-        A branch on h = 0 may leave the parameters out at the start and use them at the steady state. One call of F where
-        `requires_grad` is False, none where it is True. Sets `requires_grad`.
-        """
-        if self._probe and not self._needed_somewhere():
-            self._alike(lambda: self._probed(flat))
-            self._needed_somewhere()
-        return self.requires_grad
-
-    def _needed_somewhere(self) -> bool:
-        """Whether F needs a gradient on any rank: then all take part in the backward pass, or it would wait for them."""
-        self.requires_grad = somewhere(self.requires_grad)
-        return self.requires_grad
-
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
@@ -214,24 +193,13 @@ class Update:
         return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
 
     def _first_image(self, flat: Tensor) -> Tensor:
-        """F(flat) at the first call, where more is checked and, with `probe`, gradients are looked for."""
+        """F(flat) at the first call, where more is checked."""
         before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
-        if self._probe and not torch.is_grad_enabled():
-            result = self._probed(flat)
-        else:
-            result = self.layout.flatten(self.leaves(self.layout.split(flat)))
+        result = self.layout.flatten(self.leaves(self.layout.split(flat)))
         if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
             raise SteadyStateError(_IN_PLACE)
         self._called = True
         return result
-
-    def _probed(self, flat: Tensor) -> Tensor:
-        """F(flat) without a graph, after a look at its graph for anything that needs a gradient."""
-        probes = [leaf.detach().requires_grad_() for leaf in self.layout.split(flat)]
-        with torch.enable_grad():
-            leaves = self.leaves([leaf.clone() for leaf in probes])  # on a leaf, torch's own error would hide ours
-        self.requires_grad = needs_gradient(leaves, besides=probes)
-        return self.layout.flatten([leaf.detach() for leaf in leaves])
 
     def _explain(self, error: Exception) -> None:
         """Say what an error means that F raises on a part of the problems only."""

@@ -176,9 +176,12 @@ def preview(plan: dict[str, list[Config]], experiments: dict[str, Experiment], o
         found = read(out, name)
         states = {record.trial: "done" if record.done else "failed, again" for record in found.records}
         rows = [(states.get(experiments[name].trial(config), "to run"), settings(config)) for config in configs]
-        varied = [key for key in rows[0][1] if len({repr(row[key]) for _, row in rows}) > 1] if rows else []
+        keys = dict.fromkeys(key for _, row in rows for key in row)  # a setting at its default may be left out of one
+        varied = [key for key in keys if len({repr(row.get(key)) for _, row in rows}) > 1]
         names = [experiments[name].trial(config) for config in configs]
-        body = [(trial, state, *(str(row[key]) for key in varied)) for trial, (state, row) in zip(names, rows, strict=True)]
+        body = [
+            (trial, state, *(str(row.get(key, "")) for key in varied)) for trial, (state, row) in zip(names, rows, strict=True)
+        ]
         waiting = sum(state != "done" for state, _ in rows)
         say(console, f"{name}: {waiting} of {len(rows)} trials would run, {len(rows) - waiting} are done in {out}")
         table(console, ("trial", "state", *varied), body)

@@ -53,7 +53,7 @@ def differences(solution: Solution) -> tuple[float, float]:
 def spectral_radius(dynamics: Dynamics, h: Tensor, products: int = 160) -> float:
     """ρ(J) at h by Arnoldi, to about a percent."""
     layout = Layout.of(h, 0)
-    jacobian = Jacobian(Update(dynamics.update, (), layout, probe=False), layout.flatten([h.detach()]))
+    jacobian = Jacobian(Update(dynamics.update, (), layout), layout.flatten([h.detach()]))
     start = torch.randn(1, h.numel(), generator=torch.Generator().manual_seed(0)).to(h.dtype)
     return float(spectrum(jacobian, start, products=products, accuracy=1e-2).radius.max())
 
