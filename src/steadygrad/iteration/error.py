@@ -24,8 +24,8 @@ from steadygrad.state.shards import total
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
 
-BLOCK = 2**15
-"""Numbers copied to float64 at a time: a quarter of a megabyte, which caches hold."""
+BLOCK = 2**16
+"""Numbers copied to float64 at a time: half a megabyte, which caches hold."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 FLOOR = 4.0
@@ -140,11 +140,12 @@ def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
         return total(block @ block.mT)
     shape = (problems, count if combined is None else combined.shape[0])
     gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
-    for i in range(0, problems, rows):
-        for j in range(0, size, width):
-            block = torch.stack([v[i : i + rows, j : j + width] for v in vectors], dim=1).double()
+    for i, some in enumerate(zip(*(vector.split(rows) for vector in vectors), strict=True)):
+        there = gram[i * rows : (i + 1) * rows]
+        for pieces in zip(*(vector.split(width, dim=1) for vector in some), strict=True):
+            block = torch.stack(pieces, dim=1).double()
             block = block if combined is None else combined @ block
-            gram[i : i + rows].baddbmm_(block, block.mT)
+            there.baddbmm_(block, block.mT)
             del block  # before the next is made
     return total(gram)
 
