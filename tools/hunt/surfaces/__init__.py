@@ -9,7 +9,7 @@ from collections import Counter
 from surfaces.outcome import Outcome
 
 SURFACES = (
-    "minimum", "penalty",
+    "minimum", "penalty", "root", "second",
 )  # fmt: skip
 """Each is a module here with `trial(seed) -> Outcome`."""
 
