@@ -146,7 +146,7 @@ def clusters(draw: Draw, rows: int, n: int) -> Made:
     return (
         lambda h, p: _pairs(h, p[0]),
         [torch.tensor(draw.uniform(1, low=0.5, high=2.0).item(), dtype=torch.float64)],
-        torch.tensor([0.0, 0, 1, 0, 0.5, 1], dtype=torch.float64) + 0.1 * draw.normal(rows, 6),
+        torch.tensor([0.0, 0, 1, 0, 0.5, 1], dtype=torch.float64) + 0.1 * draw.normal(rows, 6),  # slow: MINRES on zero modes
     )
 
 

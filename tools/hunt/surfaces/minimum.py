@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from drawing import Draw
 from surfaces.dense import Dense
-from surfaces.energies import ENERGIES
+from surfaces.energies import ENERGIES, clusters
 from surfaces.outcome import Outcome
 from torch import Tensor
 
@@ -31,6 +31,8 @@ def trial(seed: int) -> Outcome:
         options["gradient"] = draw.choice(["cg", "auto", "gmres", "lsqr", "dense"])
     if draw.happens(0.3):
         options["forward"] = sg.NewtonCG() if batched or draw.happens(0.5) else sg.Minimise(every=draw.choice([1, 5, 50]))
+    if make is clusters:  # whole planes of minima: every step meets a singular Hessian, and takes all products
+        options["forward"] = sg.NewtonCG(max_steps=20) if batched else sg.Minimise(max_steps=5)
     outcome = Outcome(f"{make.__name__} {options} unit {unit} {dtype} rows {rows} batched {batched}")
 
     def total(h: Tensor) -> Tensor:
@@ -54,6 +56,7 @@ def trial(seed: int) -> Outcome:
     found = Dense.root(slope, solution.value.detach().double(), true)
     curvature = torch.linalg.eigvalsh((found.A_there + found.A_there.mT) / 2)
     largest = max(float(curvature.abs().max()), 1e-300)
+    outcome.errors["energy"] = (0.0 if energy(solution.value.detach().double(), true).isfinite().all() else 1.0, 0.0)
     outcome.errors["curvature"] = (-float(curvature[0]) / largest, UP[dtype])
     outcome.facts |= {"condition": f"{largest / max(float(curvature[0]), 1e-300):.1e}", "steps": solution.steps}
     if found.known:
