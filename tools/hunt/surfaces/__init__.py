@@ -9,7 +9,7 @@ from collections import Counter
 from surfaces.outcome import Outcome
 
 SURFACES = (
-    "graphs", "minimum", "penalty", "root", "second", "unrolled", "warm",
+    "graphs", "minimum", "penalty", "randomness", "root", "second", "transforms", "unrolled", "warm",
 )  # fmt: skip
 """Each is a module here with `trial(seed) -> Outcome`."""
 
