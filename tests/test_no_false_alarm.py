@@ -1,5 +1,7 @@
 """What looks like a failure and is none: transients, rounding floors, degenerate Krylov spaces."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -39,3 +41,23 @@ def test_auto_on_a_matrix_of_rank_one():
     )
     solution.value.sum().backward()
     assert torch.allclose(x.grad, 1 + 12 * 0.8 * u / 0.2)
+
+
+@pytest.mark.parametrize("size", [20.0, 1e3, 1e6])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_auto_solves_what_a_series_leaves_in_one_step(size, rows):
+    """A term of the series may grow by any factor before the next look: GMRES goes on from there, however large J is."""
+    generator = torch.Generator().manual_seed(int(size) + rows)
+    for _ in range(10):
+        J = size * torch.randn(5, 5, generator=generator, dtype=torch.float64)
+        b = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
+        c = torch.zeros(rows, 5, dtype=torch.float64, requires_grad=True)
+        solution = sg.steady_state(partial(_affine, J, c), torch.zeros_like(b), forward=sg.Picard(max_steps=1, rtol=0), batch_dims=1)
+        (z,) = torch.autograd.grad((solution.value * b).sum(), c)
+        assert solution.adjoint.status is sg.Status.CONVERGED
+        truth = torch.linalg.solve(torch.eye(5, dtype=torch.float64) - J.T, b.T).T
+        torch.testing.assert_close(z, truth, rtol=1e-6, atol=1e-6 * truth.abs().max().item())
+
+
+def _affine(J, c, h):
+    return h @ J.T + c

@@ -1,5 +1,6 @@
 """Solves in several threads at once."""
 
+import itertools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -95,3 +96,51 @@ def test_the_choice_of_attention_is_restored():
     before = torch.backends.cuda.flash_sdp_enabled()
     assert not any(in_threads(task, 200))
     assert torch.backends.cuda.flash_sdp_enabled() == before
+
+
+@pytest.mark.parametrize("gradient", ["auto", sg.BPTT(checkpoints=3)], ids=repr)
+def test_draws_beside_the_solves_leave_their_masks_alone(gradient):
+    """Threads that draw their inputs from torch's random state, which is one for all, in the middle of other threads' solves."""
+    net = nn.Linear(8, 8).double()
+
+    def task(_):
+        x = torch.randn(3, 8, dtype=torch.float64)
+
+        def dropped(h):
+            return torch.dropout(torch.tanh(0.3 * net(h) + x), 0.5, True)
+
+        solution = sg.steady_state(dropped, torch.zeros_like(x), on_failure="raise", forward=LONG, gradient=gradient)
+        return x, solution.value.detach(), torch.autograd.grad(solution.value.sum(), net.weight)[0]
+
+    for x, h, grad in in_threads(task, 60):
+        mask = 2.0 * (h != 0)
+        alone = sg.steady_state(lambda h: mask * torch.tanh(0.3 * net(h) + x), torch.zeros_like(x), forward=LONG)  # noqa: B023
+        assert relative(h, alone.value.detach()) < 1e-9
+        assert relative(grad, torch.autograd.grad(alone.value.sum(), net.weight)[0]) < 1e-8
+
+
+def test_an_f_that_draws_nothing_is_not_taken_for_one_that_does():
+    """Whatever other threads draw during its first calls."""
+
+    def task(seed):
+        torch.randn(1000)
+        frozen = randomness.FrozenRandomness(torch.device("cpu"))
+        for _ in range(3):
+            frozen.call(lambda: sum(range(2000)))
+        return frozen.draws
+
+    assert not any(in_threads(task, 200))
+
+
+def test_draws_that_never_stop_end_with_an_error(monkeypatch):
+    monkeypatch.setattr(randomness, "TRIES", 3)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    frozen, counts = randomness.FrozenRandomness(torch.device("cpu")), itertools.count(1)
+    try:
+        with pytest.raises(sg.SteadyStateError, match=r"other threads drew.*torch\.Generator of their own"):
+            frozen.call(lambda: torch.rand(next(counts)))
+    finally:
+        over.set()
+        other.join()

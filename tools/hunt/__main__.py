@@ -9,6 +9,7 @@ from collections import Counter
 
 import torch
 from setting import drawn
+from surfaces import SURFACES, hunt
 from trial import Found, solve
 
 import steadygrad as sg
@@ -40,8 +41,11 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--only")
     options.add_argument("--alarms", action="store_true")
+    options.add_argument("--surface", choices=SURFACES, help="what to try instead of the core solve")
     chosen = options.parse_args()
     torch.set_num_threads(1)
+    if chosen.surface:
+        return hunt(chosen.surface, chosen.problems, chosen.seed)
     counts: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     worst = 0.0

@@ -90,6 +90,11 @@ class Auto(LinearSolver):
             return state._replace(at=at, cycle=at.beta)
         return state._replace(at=at)
 
+    @property
+    def growth(self) -> float:
+        """None ends it: a series that grows is left for GMRES at the next look, and one term may multiply by any factor."""
+        return math.inf
+
     def value(self, state: Phase) -> Tensor:
         return _SOLVERS[state.solver].value(state.at)
 

@@ -129,6 +129,11 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
         return 1 if type(self).gain is not Iteration.gain else TRAIL
 
     @property
+    def growth(self) -> float:
+        """The factor by which a residual may exceed its smallest before the solver is called diverged."""
+        return GROWTH
+
+    @property
     def biased(self) -> bool:
         """Whether the solver is asked for something else than the solution, so that the residual cannot vanish."""
         return False
@@ -223,7 +228,7 @@ def _certified(solver: IterativeSolver, system: System, start: Tensor | None, si
         atol=atol,
         sizes=(b.shape[1],),
         scale=size[:, None],
-        growth=GROWTH,
+        growth=solver.growth,
         best=rtol is not None,
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,

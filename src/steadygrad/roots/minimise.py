@@ -15,6 +15,7 @@ from steadygrad.linear import MINRES
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
 from steadygrad.roots.newton import combine, differentiable, far_from, newton_step
+from steadygrad.roots.wall import Walled
 from steadygrad.state import State, leaves_of, map_state
 from steadygrad.state.rows import dot, norm
 from steadygrad.update import Update
@@ -70,14 +71,14 @@ class Minimise(FixedPointSolver):
         problem(start)
         moving = start.detach().clone().requires_grad_()
         optimiser = self.optimiser([moving])
-        return Lowered(start, None, optimiser, _closure(update, moving, optimiser))
+        return Lowered(start, None, optimiser, Walled(energy_of(update), update, moving, optimiser))
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Lowered) -> Lowered:
         moving: Tensor = state.optimiser.param_groups[0]["params"][0]
         for _ in range(self.every):
             with torch.enable_grad():
                 state.optimiser.step(state.closure)
-        new, left = self._polished(problem, moving.detach().clone())
+        new, left = self._polished(problem, state.closure.inside(moving.detach().clone()))
         with torch.no_grad():
             moving.copy_(new)
         return state._replace(h=new, left=left)
@@ -93,7 +94,7 @@ class Minimise(FixedPointSolver):
         if norm(left) <= small or not f.any():
             escape = away_from_a_saddle(differentiable(problem), new)
             if escape.any():
-                return new + escape, far_from(h, f)
+                return _inside(problem, new, escape), far_from(h, f)
         return new, left
 
     @property
@@ -120,22 +121,36 @@ def downhill(problem: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
     energy, layout = energy_of(update), update.layout
     with torch.enable_grad():
         leaves = [leaf.detach().requires_grad_() for leaf in layout.split(h)]
-        value = energy(layout.nest(leaves), *update.args).sum()
-        grads = torch.autograd.grad(value, leaves, materialize_grads=True)
+        value = energy(layout.nest(leaves), *update.args)
+        grads = torch.autograd.grad(value.sum(), leaves, materialize_grads=True)
     assert isinstance(update.function, EnergyStep)
-    return -update.function.scale * layout.flatten(list(grads))
+    return -update.function.scale * layout.flatten([nan_outside(value, grad) for grad in grads])
 
 
-def _closure(update: Update, state: Tensor, optimiser: torch.optim.Optimizer) -> Callable[[], float]:
-    energy, layout = energy_of(update), update.layout
+def nan_outside(value: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of an energy, NaN for the problems whose energy is not finite.
 
-    def closure() -> float:
-        optimiser.zero_grad()
-        value = energy(layout.nest(layout.split(state)), *update.args).sum()
-        (state.grad,) = torch.autograd.grad(value, state)
-        return float(value.detach())
+    Derivatives go on beyond the domain (that of log h is 1/h for h < 0 too), and may vanish there, where there is no minimum.
+    """
+    finite = value.detach().isfinite()
+    if bool(finite.all()):
+        return gradient
+    own = gradient.shape[: value.dim()] == value.shape
+    mask = finite.view(*value.shape, *[1] * (gradient.dim() - value.dim())) if own else finite.all()
+    return torch.where(mask, gradient, torch.nan)
 
-    return closure
+
+INSIDE = 20
+"""How often a step that leaves the domain of the energy is halved."""
+
+
+def _inside(problem: Callable[[Tensor], Tensor], h: Tensor, step: Tensor) -> Tensor:
+    """h + step, or the half, the quarter, … of it that ends where the energy is finite."""
+    for _ in range(INSIDE):
+        if downhill(problem, h + step).isfinite().all():
+            break
+        step = step / 2
+    return h + step
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,7 @@ class EnergyStep:
             value = self._energy(h, *args)
             leaves = leaves_of(h)
             grads = torch.autograd.grad(value.sum(), leaves, create_graph=recorded, materialize_grads=True)
+            grads = [nan_outside(value, grad) for grad in grads]
         remaining = iter(grads)
         gradient = map_state(lambda _: next(remaining), h)
         return combine(h, gradient, lambda a, b: a - self.scale * b)

@@ -108,7 +108,7 @@ def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tenso
 
 
 def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """h + t·d for the largest t of 1, ½, ¼, … that lowers the energy, row by row, and minus the gradient there.
+    """h + t·d for the largest t of 1, ½, ¼, … that lowers the energy and leaves it finite, row by row, and minus the gradient there.
 
     With f = −∇E the energy changes by −t·d·(f₀ + f₁)/2, to third order in t: no value of the energy is needed, so that it may
     be one number for the whole batch.
@@ -119,6 +119,7 @@ def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor)
     for _ in range(HALVINGS):
         rises = ~(dot(d, f + after) > 0) & d.any(dim=1, keepdim=True)
         rises = rises & (norm(after) > norm(f))  # at the minimum itself rounding decides the sign
+        rises = rises | ~after.isfinite().all(dim=1, keepdim=True)  # outside of the domain of the energy
         if not rises.any():
             break
         t = torch.where(rises, t / 2, t)

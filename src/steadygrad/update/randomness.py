@@ -17,6 +17,11 @@ WAIT = 300.0
 WATCHED_CALLS = 2
 """Calls that are looked at for draws. Comparing the states takes 8 µs; one is not enough, since at h = 0 F may branch."""
 
+AGREED = 3
+"""Calls of F that end in one place, running, before that is taken for its own end: a neighbour may draw as much twice."""
+TRIES = 50
+"""Calls of F for one that no other thread disturbs by draws of its own."""
+
 _turn = threading.RLock()
 """torch's random state is one for all threads: who sets it, or asks whether it has moved, must be alone."""
 
@@ -26,12 +31,15 @@ class FrozenRandomness:
 
     A steady state needs an F that does not change, so dropout keeps its mask for a solve; the next solve draws anew. Outside
     of F the random state goes on as if F had been called once. Solves in several threads take turns in calling an F that
-    draws; threads that draw without steadygrad, at the same time, are not known to it and spoil the draws.
+    draws. What other threads draw meanwhile without steadygrad (inputs, say) is noticed by where the random state ends, and F
+    is called again; their own numbers may then come twice, as torch's random state is one for all threads.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
         self._start: list[Tensor] | None = None
+        self._end: list[Tensor] | None = None
+        """Where the random state was after the last call from its start, while there are other threads."""
         self._calls = 0
         self.draws = False
         """Whether F was seen to draw."""
@@ -51,12 +59,10 @@ class FrozenRandomness:
         return function()
 
     def _rewound(self, function: Callable[[], Result]) -> Result:
-        assert self._start is not None, "draws are only seen in a call that had a start"
         _wait_for_the_turn()
         outside = self._states()
         try:
-            self._set(self._start)
-            return function()
+            return self._from_the_start(function)
         finally:
             self._set(outside)
             _turn.release()
@@ -66,12 +72,44 @@ class FrozenRandomness:
         try:
             before = self._states()
             result = function()
-            if not all(torch.equal(a, b) for a, b in zip(before, self._states(), strict=True)):
-                self.draws = True
-                self._start = before
+            after = self._states()
+            if _same(before, after):
+                return result
+            self.draws, self._start = True, before
+            if threading.active_count() == 1:
+                return result
+            try:
+                result = self._from_the_start(function)
+            finally:
+                self._set(after)
+            self.draws = self._end is None or not _same(before, self._end)  # or another thread drew, and F does not
             return result
         finally:
             _turn.release()
+
+    def _from_the_start(self, function: Callable[[], Result]) -> Result:
+        """`function()` with the draws of the first call.
+
+        Beside other threads it is called until it ends where it did before, or several times running in one other place: its
+        own draws have then changed in number, while nobody else has drawn.
+        """
+        assert self._start is not None, "draws are only seen in a call that had a start"
+        last, agreed = self._end, 0
+        for _ in range(TRIES):
+            self._set(self._start)
+            result = function()
+            if threading.active_count() == 1:
+                return result
+            now = self._states()
+            agreed = agreed + 1 if last is not None and _same(last, now) else 1
+            last = now
+            if agreed >= AGREED or (self._end is not None and _same(self._end, now)):
+                self._end = now
+                return result
+        raise SteadyStateError(
+            f"F draws random numbers, and other threads drew from torch's random state during each of {TRIES} calls of F, so that "
+            "its draws are not the same twice. Let the other threads draw from a torch.Generator of their own."
+        )
 
     def _states(self) -> list[Tensor]:
         states = [torch.get_rng_state()]
@@ -83,6 +121,10 @@ class FrozenRandomness:
         torch.set_rng_state(states[0])
         if self._cuda is not None:
             torch.cuda.set_rng_state(states[1], self._cuda)
+
+
+def _same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _wait_for_the_turn() -> None:
