@@ -179,3 +179,27 @@ class TestAHiddenSlowDirection:
             assert solution.error_estimate < 0.01
             b = torch.randn(6, generator=generator, dtype=F64)
             torch.autograd.grad(solution.value @ b, w)
+
+
+class TestARootOfHighMultiplicity:
+    """h ← h − 0.3·(h − a)³: all first-order estimates of the distance are a third of it, also Newton's own step."""
+
+    @pytest.mark.parametrize("forward", [sg.Picard(max_steps=3000, rtol=1e-4), sg.Broyden(rtol=1e-4)], ids=repr)
+    @pytest.mark.parametrize("slope", [1e-4, 1e-3])
+    def test_is_further_away_than_its_slope_says(self, forward, slope):
+        a = torch.tensor([1.2, 1.4, 1.9], dtype=F64, requires_grad=True)
+        with pytest.warns(sg.SteadyStateWarning, match="the state is not steady"):
+            solution = sg.steady_state(
+                lambda h: h - 0.3 * ((h - a) ** 3 + slope * (h - a)), torch.ones(3, dtype=F64), forward=forward
+            )
+            assert solution.converged
+            torch.autograd.grad(solution.value.sum(), a)
+        assert relative(solution.value, a) > 0.01
+
+    def test_and_a_near_one_is_not(self):
+        """Newton's step leaves nothing of a residual that is linear."""
+        x = torch.ones(4, dtype=F64, requires_grad=True)
+        forward = sg.Picard(max_steps=3000, rtol=7e-5)
+        solution = sg.steady_state(lambda h: 0.99 * h + 0.01 * x, torch.zeros(4, dtype=F64), forward=forward)
+        solution.value.sum().backward()
+        assert solution.error_estimate > 0.005

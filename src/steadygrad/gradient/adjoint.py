@@ -104,7 +104,9 @@ class Adjoint:
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
-            operator, units = self._operator(b, transpose)
+            operator, units = self._operator(jacobian, b, transpose)
+            if self.compile and operator is jacobian:
+                operator = CompiledJacobian(jacobian)
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self._fall_back(solved)
             if fell_back:
@@ -129,12 +131,9 @@ class Adjoint:
             self._report(self.record.last, fell_back, not transpose and self._unsteady(b, change, shift))
             return layout.split(solved.z)
 
-    def _operator(self, b: Tensor, transpose: bool, compiled: bool = True) -> tuple[Linear, Tensor | None]:
+    def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
-        jacobian = self.jacobian
         units = None if self.sizes is None else units_of(self.sizes, b, jacobian.layout)
-        if units is None and self.compile and compiled and not transpose:
-            return CompiledJacobian(jacobian), None
         scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
         if not transpose:
             return scaled, units
@@ -163,9 +162,9 @@ class Adjoint:
         doubted = rest.doubted(change)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
-    def _roughly(self, b: Tensor, transpose: bool) -> Tensor:
+    def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
-        operator, units = self._operator(b, transpose, compiled=False)
+        operator, units = self._operator(jacobian, b, transpose)
         solver = self.solver if isinstance(self.solver, Dense) else Auto(rtol=ROUGH)
         x = solver.solve(operator, *_times(units, b)).z
         return x if units is None else x / units

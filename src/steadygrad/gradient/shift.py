@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from steadygrad.iteration.error import FLOOR
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state.shards import greatest, somewhere
 from steadygrad.update import agree, nodes_behind
@@ -27,6 +28,10 @@ NEAR = 1e-2
 a gradient that is a hundred times further off than its state."""
 DOUBT = 3.0
 """A distance that the adjoint proves to be larger than its estimate by this factor is worked out anew."""
+CLOSE = 1 / 3
+"""A distance that is trusted, but no less than this share of what is, is worked out anew: it is an estimate."""
+STRETCH = 0.9
+"""The share of a step that Newton's next one takes at most, where it is made out that the steps fall slowly."""
 SURE = 0.2
 """A first look, along the last step, that finds less than this share of what is trusted is enough."""
 COUNTS = 0.05
@@ -63,7 +68,7 @@ class Rest:
     b: Tensor
     steady: Steady
     trusted: float
-    solve: Callable[[Tensor, bool], Tensor]
+    solve: Callable[[Jacobian, Tensor, bool], Tensor]
     """The solution of (I − Jᵀ) x = v or, with True, of (I − J) x = v, roughly."""
 
     def doubted(self, change: Tensor) -> bool:
@@ -80,22 +85,27 @@ class Rest:
     def shift(self, doubted: bool) -> Shift:
         """How much the gradient changes on the way: along the last step first, then, unless that is little, where it leads to.
 
-        The first costs an evaluation of F and four products, the second a solve with J, and with Jᵀ, besides.
+        The first costs an evaluation of F and two products, the second a solve with J, and with Jᵀ, besides.
         """
-        ahead = self._along_the_step()
-        if not doubted:
-            first = Change(self, ahead)
+        if not doubted and self.steady.distances.max() <= CLOSE * self.trusted:
+            first = Change(self, self._along_the_step())
             shift = max(first.of_products(), first.of_gradients())
             if not somewhere(shift > SURE * self.trusted):
                 return Shift(shift, float(self.steady.distances.max()))
-        with suppress(NoSecondDerivativeError):  # then F knows no products with J, and the last step has to do
-            ahead = self.solve(self.jacobian.moved(), True)
-        change = Change(self, ahead)
+        ahead = self._by_newton()
+        change = Change(self, self._along_the_step() if ahead is None else ahead)
+        distance = self.steady.distances if ahead is None else self._relative(ahead) * change.stretch()
         change.settle()
         shift = change.of_gradients()
         if shift > self.trusted and not self._still_the_same():
             shift = numpy.nan
-        return Shift(shift, self._relative(ahead))
+        return Shift(shift, float(distance.max()))
+
+    def _by_newton(self) -> Tensor | None:
+        """h* − h to first order, (I − J)⁻¹ (F(h) − h); None where F knows no products with J."""
+        with suppress(NoSecondDerivativeError):
+            return self.solve(self.jacobian, self.jacobian.moved(), True)
+        return None
 
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""
@@ -106,10 +116,12 @@ class Rest:
         longer[~numpy.isfinite(longer)] = 0.0  # a state that does not move
         return moved * torch.from_numpy(longer).to(moved).unsqueeze(1)
 
-    def _relative(self, ahead: Tensor) -> float:
+    def _relative(self, ahead: Tensor) -> Numbers:
+        """How long that way is for each problem, relative, in its worst leaf."""
         (length,) = leaf_norms([ahead], self.jacobian.layout.sizes)
         with numpy.errstate(all="ignore"):
-            return float(numpy.nan_to_num(length / self.steady.sizes, nan=0.0, posinf=0.0).max())
+            found: Numbers = numpy.nan_to_num(length / self.steady.sizes, nan=0.0, posinf=0.0).max(axis=1)
+        return found
 
     def _still_the_same(self) -> bool:
         """Whether F gives what it gave in the forward pass: it may close over something that has changed since."""
@@ -125,9 +137,10 @@ class Change:
         self._rest = rest
         self._here = rest.jacobian
         self._there = Jacobian(rest.jacobian.update, rest.jacobian.h + ahead, twice=False)
-        self._products = self._there.vjp(rest.z) - self._here.vjp(rest.z)
         self._edges = shared_edges(self._here, self._there)
-        self._z = rest.z
+        here, self._gradients_here = pulled(self._here, self._edges, rest.z)
+        there, self._gradients_there = pulled(self._there, self._edges, rest.z)
+        self._products = there - here
 
     def of_products(self) -> float:
         """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem: the residual that z has there."""
@@ -136,22 +149,35 @@ class Change:
             found = float(numpy.nan_to_num(change / size, nan=0.0, posinf=numpy.inf).max())
         return found if bool(self._products.isfinite().all()) else numpy.inf
 
+    def stretch(self) -> Numbers:
+        """How many times longer than Newton's step to h + ahead the way is, a problem each, from what the step leaves.
+
+        A step that leaves a share q of the residual is followed by one that is q / (1 − 2q) as long where F bends alike on the
+        way, and so on: towards a root of multiplicity two, which it is twice too short for, it leaves a quarter.
+        """
+        here, there, size = leaf_norms([self._here.moved(), self._there.moved(), self._here.h], (self._products.shape[1],))
+        rounding = FLOOR * torch.finfo(self._here.precision).eps * size
+        with numpy.errstate(all="ignore"):
+            left = numpy.nan_to_num(numpy.fmax(there - rounding, 0.0) / here, posinf=0.0)
+            share = numpy.where(left < 0.5, left / (1 - 2 * left), STRETCH)
+        longer: Numbers = 1 / (1 - numpy.fmin(share, STRETCH))
+        return longer
+
     def settle(self) -> None:
-        """Go on with the adjoint of that state, to first order, instead of that of this one."""
+        """Go on with the adjoint of that state instead of that of this one: z leaves the change of the products there."""
         if somewhere(bool(self._products.any())):
-            self._z = self._rest.z + self._rest.solve(self._products, False)
+            z = self._rest.z + self._rest.solve(self._there, self._products, False)
+            self._gradients_there = pulled(self._there, self._edges, z)[1]
 
     def of_gradients(self) -> float:
         """The relative change of the gradient, by the worst of what F depends on besides the state."""
-        trusted = self._rest.trusted
-        here = gradients(self._here, self._edges, self._rest.z)
-        there = gradients(self._there, self._edges, self._z)
-        sizes = numpy.array([_norm(g) for g in here])
-        changes = numpy.array([_norm(b - a) for a, b in zip(here, there, strict=True)])
+        pairs = list(zip(self._gradients_here, self._gradients_there, strict=True))
+        sizes = numpy.array([_norm(here) for here, _ in pairs])
+        changes = numpy.array([_norm(there - here) for here, there in pairs])
         changes[numpy.isnan(changes)] = numpy.inf
-        if somewhere(bool((changes > SURE * trusted * sizes).any())):
+        if somewhere(bool((changes > SURE * self._rest.trusted * sizes).any())):
             possible = self._possible()
-            vanishes = numpy.array([_norm(g) for g in there]) < COUNTS * possible
+            vanishes = numpy.array([_norm(there) for _, there in pairs]) < COUNTS * possible
             sizes = numpy.where(vanishes, numpy.fmax(sizes, possible), sizes)
         with numpy.errstate(all="ignore"):
             worst = float(numpy.where(changes == 0, 0.0, changes / sizes).max(initial=0.0))
@@ -165,7 +191,7 @@ class Change:
         noise = 0.5 + torch.rand(h.shape, generator=generator, dtype=h.dtype, device=h.device)
         outward = torch.where(h < 0, -noise, noise)  # F may be defined for one sign only
         nearby = Jacobian(self._here.update, h + NEARBY * outward * torch.maximum(h.abs(), self._typical()), twice=False)
-        found = [[_norm(g) for g in gradients(at, self._edges, z * signs)] for at in (self._here, nearby)]
+        found = [[_norm(g) for g in pulled(at, self._edges, z * signs)[1]] for at in (self._here, nearby)]
         possible: Numbers = numpy.nan_to_num(numpy.array(found), posinf=0.0).max(axis=0)
         return possible
 
@@ -189,14 +215,21 @@ def shared_edges(here: Jacobian, there: Jacobian) -> list[GradientEdge]:
     return [GradientEdge(*edge) for edge in found]
 
 
-def gradients(jacobian: Jacobian, edges: list[GradientEdge], z: Tensor) -> list[Tensor]:
-    """zᵀ ∂F/∂w for some of what F depends on; zero for what it does not reach."""
+def pulled(jacobian: Jacobian, edges: list[GradientEdge], z: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Jᵀz, and zᵀ ∂F/∂w for some of what F depends on besides; zero for what it does not reach.
+
+    Both at once, also where there is nothing besides: a collective in F is differentiated by all ranks or by none.
+    """
     through = [(out, part) for out, part in zip(jacobian.outputs, jacobian.layout.split(z), strict=True) if out.requires_grad]
-    if not edges or not through:
-        return [torch.zeros(()) for _ in edges]
-    outputs, cotangents = zip(*through, strict=True)
-    found: list[Any] = list(torch.autograd.grad(outputs, edges, cotangents, retain_graph=True, allow_unused=True))
-    return [torch.zeros((), device=z.device) if g is None else g for g in found]
+    wanted: list[Any] = [*jacobian.inputs, *edges]
+    found: list[Any] = [None] * len(wanted)
+    if through:
+        outputs, cotangents = zip(*through, strict=True)
+        found = list(torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True))
+    jacobian.spend(1)
+    own = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(jacobian.inputs, found, strict=False)]
+    others = [torch.zeros((), device=z.device) if g is None else g for g in found[len(own) :]]
+    return jacobian.layout.flatten(own), others
 
 
 def _norm(gradient: Tensor) -> float:
