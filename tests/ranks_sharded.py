@@ -107,6 +107,16 @@ def check_graphs_batched_as_one():
     same_certificate(part.adjoint, whole.adjoint)
 
 
+def check_what_the_distance_of_the_state_does_to_the_gradient():
+    """All ranks look at it, or none; each sees its own part of the gradient, and all say what the worst sees."""
+    for radius, options in ((0.5, {}), (0.95, {}), (0.95, {"batch_dims": 1})):
+        x, target = vectors(2, SIZE)
+        forward = sg.Picard(max_steps=500, rtol=1e-3)
+        compared = Compared(matrix(radius), x, target, forward=forward, gradient="gmres", on_failure="ignore", **options)
+        whole, part = compared.whole.adjoint.shift, compared.part.adjoint.shift
+        assert whole / 3 < part < 3 * whole, (whole, part)
+
+
 def check_second_derivatives():
     W, (x, target), here = matrix(0.7), vectors(SIZE), mine()
     torch.manual_seed(3)

@@ -142,7 +142,8 @@ class AdjointSolution:
     """The certificate of one adjoint solve (I − Jᵀ) z = b.
 
     `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖; `error_estimate` estimates ‖z − z*‖ / ‖z*‖; `remaining` is zᵀ(F(h) − h), by how
-    much the loss would still change, to first order, on the way to the steady state. All speak of the J that autograd sees:
+    much the loss would still change, to first order, on the way to the steady state, and `shift` the share of itself by which the
+    gradient would. All speak of the J that autograd sees:
     they do not show that F has no detached path.
 
     >>> import torch, steadygrad as sg
@@ -168,6 +169,9 @@ class AdjointSolution:
     """Of all problems together: the change of the loss that is still to come, to first order."""
     problems: Problems = field(repr=False)
     """How each problem ended."""
+    shift: float | None = None
+    """By how much the gradient would still change on the way to the steady state, relative, by the worst of what F depends on;
+    None where the state is so near that nobody looked."""
 
     @property
     def error_estimate(self) -> float:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
+from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.linear import Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver, LinearSolution
 from steadygrad.solution import (
@@ -80,8 +82,8 @@ class Adjoint:
     rows: list[int] | None = field(default=None, init=False)
     moved: bool = field(default=False, init=False)
     """Whether F is known to depend on h: then a J that autograd does not see is an error."""
-    steady: Numbers | None = field(default=None, init=False)
-    """The sizes (problems, leaves) that a state said to be steady is relative to; None where nobody said so."""
+    steady: Steady | None = field(default=None, init=False)
+    """What the search knows of a state that it said to be steady; None where it did not say so."""
     sizes: Numbers | None = field(default=None, init=False)
     """How large the leaves of the state are, where that differs much."""
     forward_steps: int = field(default=1, init=False)
@@ -89,7 +91,7 @@ class Adjoint:
     shards: Shards | None = field(default_factory=current, init=False)
     """How the state is divided over processes, when the backward pass comes."""
 
-    def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Numbers | None) -> None:
+    def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Steady | None) -> None:
         """Take note of what the search for the state has found out."""
         self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
         with torch.no_grad():
@@ -102,7 +104,9 @@ class Adjoint:
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
-            operator, units = self._operator(b, transpose)
+            operator, units = self._operator(jacobian, b, transpose)
+            if self.compile and operator is jacobian:
+                operator = CompiledJacobian(jacobian)
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self._fall_back(solved)
             if fell_back:
@@ -113,24 +117,24 @@ class Adjoint:
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
+            moves = None if transpose or self.steady is None else self._loss_moves(b, change, self.steady)
+            shift = None if moves is None or problems.worst is not Status.CONVERGED else self._shift(b, solved.z, moves)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
                 remaining=float(change.sum()),
+                shift=None if shift is None else shift.gradient,
                 solver=self.name,
                 problems=problems,
             )
-            self._report(self.record.last, fell_back, not transpose and self._unsteady(b, change))
+            self._report(self.record.last, fell_back, moves is not None and self._unsteady(moves, shift))
             return layout.split(solved.z)
 
-    def _operator(self, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
+    def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
-        jacobian = self.jacobian
         units = None if self.sizes is None else units_of(self.sizes, b, jacobian.layout)
-        if units is None and self.compile and not transpose:
-            return CompiledJacobian(jacobian), None
         scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
         if not transpose:
             return scaled, units
@@ -151,13 +155,35 @@ class Adjoint:
         failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
         return failed and self.on_failure == "fallback"
 
-    def _unsteady(self, b: Tensor, change: Tensor) -> bool:
-        """Whether a state said to be steady has so far to go that the loss would change by more than is trusted."""
-        if self.steady is None:
-            return False
+    def _loss_moves(self, b: Tensor, change: Tensor, steady: Steady) -> Numbers:
+        """The change of the loss still to come, one a problem, over what it is where the state changes by its own size.
+
+        No more than the relative distance of the state, and far less where it has to go in directions that the loss ignores.
+        """
         (size,) = leaf_norms([b], self.jacobian.layout.sizes)
-        allowed = trusted_in(self.jacobian.precision) * (size * self.steady).sum(axis=1)
-        return bool((numpy.abs(change.cpu().numpy()) > allowed).any())
+        with numpy.errstate(all="ignore"):
+            return numpy.nan_to_num(numpy.abs(change.cpu().numpy()) / (size * steady.sizes).sum(axis=1), nan=0.0)
+
+    def _shift(self, b: Tensor, z: Tensor, moves: Numbers) -> Shift | None:
+        """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
+        if self.steady is None or type(self.jacobian) is not Jacobian:
+            return None
+        rest = Rest(self.jacobian, z, b, self.steady, trusted_in(self.jacobian.precision), self._roughly)
+        doubted = rest.doubted(moves)
+        return rest.shift(doubted) if doubted or rest.matters() else None
+
+    def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
+        """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
+        operator, units = self._operator(jacobian, b, transpose)
+        solver = self.solver if isinstance(self.solver, Dense) else Auto(rtol=ROUGH)
+        x = solver.solve(operator, *_times(units, b)).z
+        return x if units is None else x / units
+
+    def _unsteady(self, moves: Numbers, shift: Shift | None) -> bool:
+        """Whether a state said to be steady has so far to go that the loss, or it itself, changes by more than is trusted."""
+        trusted = trusted_in(self.jacobian.precision)
+        far = shift is not None and shift.distance > SLACK * trusted
+        return far or bool((moves > trusted).any())
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
         if self.rows is None:
@@ -181,6 +207,8 @@ class Adjoint:
         elif unsteady:
             exact = exact_instead(max(1, self.forward_steps))
             report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
+        elif adjoint.shift is not None and adjoint.shift > trusted_in(self.jacobian.precision):
+            report_failure(_SHIFTS.format(magnitude(adjoint.shift)), self.on_failure)
 
 
 def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
@@ -191,12 +219,23 @@ LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
 
 
+ROUGH = 1e-3
+"""The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
+SLACK = 1.5
+"""A distance by a solve with J that exceeds what is trusted by this factor contradicts the estimate of the search."""
+
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "
 
 _UNSTEADY = (
     "the state is not steady: to first order the loss would still change by {} on the way to the steady state, so the gradient "
     "belongs to neither. F moves little in a step, but has far to go. Lower rtol and raise max_steps, use forward=Anderson(...) "
     "or Newton(), or take larger steps in F."
+)
+
+_SHIFTS = (
+    "the state is as near as was asked for, but its gradient is not: on the way that is left to the steady state it would change "
+    "by {} of itself, by the worst of what F depends on. It depends strongly on the state there, or is small because large parts "
+    "cancel. Lower the rtol of forward= and raise max_steps; a tolerance below 1e-6 needs float64."
 )
 
 _NO_PATH = (

@@ -14,8 +14,8 @@ from steadygrad.gradient.exchange import check_exchange
 from steadygrad.gradient.inverse import System
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.gradient.reroute import Reroute, attach_often
+from steadygrad.gradient.shift import Steady
 from steadygrad.iteration import Ended
-from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
 from steadygrad.solution import AdjointRecord, OnFailure, Status
 from steadygrad.state.shards import somewhere
@@ -81,11 +81,11 @@ class Implicit(Gradient):
             step: self._attached(problem, state, AdjointRecord(), moved_in(problem, ended), None)
             for step, state in ended.iterates.items()
         }
-        steady = steady_sizes(problem, ended)
+        steady = said_steady(problem, ended)
         leaves = self._attached(problem, ended.value, record, moved_in(problem, ended), steady)
         return Solved(leaves, ended, record, iterates)
 
-    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Numbers | None) -> list[Tensor]:
+    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Steady | None) -> list[Tensor]:
         """The tensors of h with the derivatives of a steady state, if F reaches anything that needs one."""
         at, rows = finite_part(problem, h)
         index = None if rows is None else torch.tensor(rows, device=h.device)
@@ -119,8 +119,8 @@ def moved_in(problem: Problem, ended: Ended) -> bool:
     return plain and any(residual > 0 for step, residual in ended.residuals if step > 1)
 
 
-def steady_sizes(problem: Problem, ended: Ended) -> Numbers | None:
-    """The sizes that states are relative to, where all were said to be steady to a tolerance."""
+def said_steady(problem: Problem, ended: Ended) -> Steady | None:
+    """What the search knows of its states, where all were said to be steady to a tolerance."""
     forward = problem.forward
     said = not forward.counts and forward.atol == 0 and all(status is Status.CONVERGED for status in ended.status)
-    return ended.scale if said else None
+    return Steady(ended.scale, ended.distance) if said else None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.shift import Steady
 from steadygrad.state import Layout
 from steadygrad.update.jacobian import Jacobian
 from steadygrad.update.levels import functorch
@@ -96,6 +97,8 @@ def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
         start=Start(None, adjoint.start.uniform, adjoint.start.seed),
     )
     many.batch, many.moved, many.forward_steps = (copies, *adjoint.batch), adjoint.moved, adjoint.forward_steps
-    many.steady = None if adjoint.steady is None else numpy.tile(adjoint.steady, (copies, 1))
+    if adjoint.steady is not None:
+        sizes, distances = adjoint.steady
+        many.steady = Steady(numpy.tile(sizes, (copies, 1)), numpy.tile(distances, copies))
     many.sizes = None if adjoint.sizes is None else numpy.tile(adjoint.sizes, (copies, 1))
     return many

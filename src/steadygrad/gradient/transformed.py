@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint import Reversible
 from steadygrad.gradient.artbp import ARTBP
-from steadygrad.gradient.implicit import Implicit, moved_in, steady_sizes
+from steadygrad.gradient.implicit import Implicit, moved_in, said_steady
 from steadygrad.gradient.inverse import System
 from steadygrad.gradient.phantom import Phantom
 from steadygrad.gradient.problem import Gradient, Problem, Solved, without_graph
@@ -84,7 +84,7 @@ class Inside:
         with self.levels.cleared():
             adjoint = method.adjoint_at(Jacobian(problem.update, at), record, problem.on_failure, problem.adjoint)
             adjoint.forward_steps = record.forward_steps
-            steady = steady_sizes(problem, ended) if record.forward_steps else None
+            steady = said_steady(problem, ended) if record.forward_steps else None
             adjoint.said(tuple(problem.update.layout.batch), None, moved_in(problem, ended), steady)
             system = System(adjoint, self.levels.own)
         out = attach_often(system, orders, out, images, self.image)

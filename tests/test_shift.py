@@ -1,0 +1,205 @@
+"""What the state's own distance does to the gradient: where that is more than one per cent, the backward pass says so."""
+
+import pytest
+import torch
+from torch import nn
+
+import steadygrad as sg
+from problems import relative
+
+F64 = torch.float64
+SHIFTS = "gradient is not: on the way that is left"
+LONG = sg.Picard(max_steps=10_000, rtol=1e-13)
+
+
+def small_differences(rows=1):
+    """F acts through w on h − mean(h), which is a hundredth of h: an error of h of 1e-3 is one of ten per cent there."""
+    generator = torch.Generator().manual_seed(0)
+    x = 1 + 0.01 * torch.randn(rows, 6, generator=generator, dtype=F64)
+    w = torch.full((6,), 0.03, dtype=F64, requires_grad=True)
+    start = 1 + torch.randn(rows, 6, generator=generator, dtype=F64)
+    return lambda h: 0.8 * h + 0.2 * x + w * (h - h.mean(-1, keepdim=True)), w, start
+
+
+def fast_derivative(rows=1):
+    """J = 0.5 + 0.3·cos(40·h) turns over while h changes by less than a tenth."""
+    w = torch.tensor([0.2, 0.26, 0.16], dtype=F64).repeat(rows, 1).requires_grad_()
+    return lambda h: w + 0.3 * torch.sin(40 * h) / 40 + 0.5 * h, w, torch.zeros(rows, 3, dtype=F64)
+
+
+PROBLEMS = [small_differences, fast_derivative]
+
+
+def gradient_of(update, w, start, **options):
+    solution = sg.steady_state(update, start, **options)
+    b = torch.linspace(-1, 2, start.numel(), dtype=start.dtype).view(start.shape)
+    return torch.autograd.grad((solution.value * b).sum(), w)[0], solution
+
+
+class TestWarns:
+    @pytest.mark.parametrize("batch_dims", [0, 1])
+    @pytest.mark.parametrize("forward", [sg.Picard(rtol=1e-3), sg.Anderson(rtol=1e-3, history=1)], ids=repr)
+    @pytest.mark.parametrize("problem", PROBLEMS)
+    def test_and_tells_by_how_much(self, problem, forward, batch_dims):
+        update, w, start = problem(rows=3)
+        exact, _ = gradient_of(update, w, start, forward=LONG, batch_dims=batch_dims)
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            found, solution = gradient_of(update, w, start, forward=forward, batch_dims=batch_dims)
+        assert solution.status is sg.Status.CONVERGED
+        off = relative(found, exact)
+        assert off > 0.01
+        assert off / 2 < solution.adjoint.shift < 2 * off
+
+    @pytest.mark.parametrize("problem", PROBLEMS)
+    @pytest.mark.parametrize("gradient", ["rbp", "cg-rbp", "dense", sg.Implicit(sg.Neumann())], ids=str)
+    def test_whatever_solves_the_adjoint(self, problem, gradient):
+        update, w, start = problem()
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), gradient=gradient)
+
+    def test_with_second_derivatives_too(self):
+        update, w, start = fast_derivative()
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), derivatives=2)
+
+    def test_of_leaves_in_different_units(self):
+        update, w, start = fast_derivative()
+
+        def both(h):
+            return {"a": update(h["a"]), "b": 0.5 * h["b"] + 1e6 * w}
+
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            h = sg.steady_state(both, {"a": start, "b": 0 * start}, forward=sg.Picard(rtol=1e-3)).value
+            torch.autograd.grad(h["a"].sum(), w)
+
+    def test_raises_where_failures_do(self):
+        update, w, start = fast_derivative()
+        with pytest.raises(sg.SteadyStateError, match=SHIFTS):
+            gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), on_failure="raise")
+
+    def test_of_an_update_without_a_second_derivative(self):
+        """Products with J are not to be had: then the last step tells where the state is going."""
+        update, w, start = fast_derivative()
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            gradient_of(lambda h: Once.apply(update(h)), w, start, forward=sg.Picard(rtol=1e-3))
+
+
+class Once(torch.autograd.Function):
+    """The identity, differentiable once."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, b):
+        return b.clone()
+
+
+class TestSaysNothing:
+    @pytest.mark.parametrize("problem", PROBLEMS)
+    def test_where_the_state_is_near(self, problem):
+        update, w, start = problem()
+        found, solution = gradient_of(update, w, start, forward=sg.Picard(max_steps=1000, rtol=1e-8))
+        assert relative(found, gradient_of(update, w, start, forward=LONG)[0]) < 1e-3
+        assert solution.adjoint.shift is None
+
+    def test_and_evaluates_nothing_where_the_state_is_near(self):
+        calls = []
+        update, w, start = fast_derivative()
+        solution = sg.steady_state(lambda h: calls.append(0) or update(h), start, forward=sg.Picard(max_steps=1000, rtol=1e-8))
+        before = len(calls)
+        solution.value.sum().backward()
+        assert len(calls) == before
+
+    def test_where_failures_are_ignored_but_shows_it(self):
+        update, w, start = fast_derivative()
+        _, solution = gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), on_failure="ignore")
+        assert solution.adjoint.shift > 0.01
+
+    @pytest.mark.parametrize("radius", [0.5, 0.9, 0.99])
+    def test_where_a_linear_map_is_as_near_as_its_estimate_says(self, radius):
+        """The gradient of the weights is then as near as the state."""
+        generator = torch.Generator().manual_seed(0)
+        W = (radius * torch.linalg.qr(torch.randn(8, 8, generator=generator, dtype=F64))[0]).requires_grad_()
+        x = torch.randn(8, generator=generator, dtype=F64)
+        solution = sg.steady_state(lambda h: h @ W.T + x, torch.zeros(8, dtype=F64), forward=sg.Picard(max_steps=3000, rtol=1e-4))
+        solution.value.sum().backward()
+        assert solution.adjoint.shift == pytest.approx(solution.error_estimate, rel=1) or solution.error_estimate < 1e-4
+
+    def test_of_gates_on_which_a_steady_state_does_not_depend(self):
+        """h = (1 − u)·n + u·h for any u: the gradient of u is zero at the end, and all of it changes on the way there."""
+        torch.manual_seed(0)
+        layer = sg.Equilibrium(nn.GRUCell(4, 8), forward=sg.Picard(max_steps=500, rtol=1e-4)).double()
+        layer(torch.randn(5, 4, dtype=F64)).square().sum().backward()
+        assert 0 < layer.solution.adjoint.shift < 0.01
+
+    def test_of_a_state_that_rests_at_zero(self):
+        w = torch.full((3,), 0.5, dtype=F64, requires_grad=True)
+        solution = sg.steady_state(lambda h: w * h, torch.ones(3, dtype=F64), forward=sg.Picard(rtol=1e-3, max_steps=200))
+        torch.autograd.grad(solution.value.sum(), w)
+        assert solution.converged
+
+    def test_of_what_f_closes_over_having_changed_since(self):
+        """F is no longer what it was: there is nothing to compare with, and the gradient is that of the forward pass."""
+        update, w, start = small_differences()
+        sharp = [1.0]
+        solution = sg.steady_state(lambda h: update(h) + (1 - sharp[0]) * w * h, start, forward=sg.Picard(rtol=1e-4))
+        sharp[0] = 7.0
+        torch.autograd.grad(solution.value.sum(), w)
+        assert solution.adjoint.shift != solution.adjoint.shift
+
+    def test_of_dropout_which_is_the_same_in_all_calls_of_a_solve(self):
+        torch.manual_seed(0)
+        W = (0.1 * torch.randn(20, 20, dtype=F64)).requires_grad_()
+        x = torch.randn(20, dtype=F64)
+        forward = sg.Anderson(rtol=2e-3, max_steps=50)
+        solution = sg.steady_state(
+            lambda h: nn.functional.dropout(torch.tanh(W @ h + x), 0.3), torch.zeros(20, dtype=F64), forward=forward
+        )
+        solution.value.sum().backward()
+        assert solution.adjoint.shift is None or solution.adjoint.shift < 0.01
+
+
+class TestAHiddenSlowDirection:
+    """Anderson's steps know nothing of a direction that they hardly excite; the adjoint does."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_is_seen_by_the_backward_pass(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        Q = torch.linalg.qr(torch.randn(6, 6, generator=generator, dtype=F64))[0]
+        rates = torch.tensor([1 - 2e-4, 0.5, -0.3, 0.1, 0.4, -0.5], dtype=F64)
+        J = Q @ torch.diag(rates) @ Q.T
+        c = Q @ torch.tensor([4e-5, 1.0, -1.0, 1.0, 0.5, -0.5], dtype=F64)
+        w = torch.ones(6, dtype=F64, requires_grad=True)
+        with pytest.warns(sg.SteadyStateWarning, match="the state is not steady"):
+            solution = sg.steady_state(lambda h: J @ (w * h) + c, torch.zeros(6, dtype=F64), forward=sg.Anderson(rtol=1e-4))
+            assert solution.converged
+            assert solution.error_estimate < 0.01
+            b = torch.randn(6, generator=generator, dtype=F64)
+            torch.autograd.grad(solution.value @ b, w)
+
+
+class TestARootOfHighMultiplicity:
+    """h ← h − 0.3·(h − a)³: all first-order estimates of the distance are a third of it, also Newton's own step."""
+
+    @pytest.mark.parametrize("forward", [sg.Picard(max_steps=3000, rtol=1e-4), sg.Broyden(rtol=1e-4)], ids=repr)
+    @pytest.mark.parametrize("slope", [1e-4, 1e-3])
+    def test_is_further_away_than_its_slope_says(self, forward, slope):
+        a = torch.tensor([1.2, 1.4, 1.9], dtype=F64, requires_grad=True)
+        with pytest.warns(sg.SteadyStateWarning, match="the state is not steady"):
+            solution = sg.steady_state(
+                lambda h: h - 0.3 * ((h - a) ** 3 + slope * (h - a)), torch.ones(3, dtype=F64), forward=forward
+            )
+            assert solution.converged
+            torch.autograd.grad(solution.value.sum(), a)
+        assert relative(solution.value, a) > 0.01
+
+    def test_and_a_near_one_is_not(self):
+        """Newton's step leaves nothing of a residual that is linear."""
+        x = torch.ones(4, dtype=F64, requires_grad=True)
+        forward = sg.Picard(max_steps=3000, rtol=7e-5)
+        solution = sg.steady_state(lambda h: 0.99 * h + 0.01 * x, torch.zeros(4, dtype=F64), forward=forward)
+        solution.value.sum().backward()
+        assert solution.error_estimate > 0.005
