@@ -17,7 +17,8 @@ from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.linear import Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
-from steadygrad.linear.solver import AdjointSolver, LinearSolution
+from steadygrad.linear.solver import AdjointSolver
+from steadygrad.linear.system import LinearSolution
 from steadygrad.solution import (
     AdjointRecord,
     AdjointSolution,

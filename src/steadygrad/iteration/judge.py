@@ -1,4 +1,4 @@
-"""How residuals fall, and which problems end by it: judged in plain numbers, all problems at once.
+"""Which problems end, by how their residuals fall: judged in plain numbers, all problems at once.
 
 Most looks end nothing. Those cost a few comparisons of the extremes over all open problems (`something_ends`); the rules, for
 one problem as for many, are worked out from the history only where one of them may apply (`judge`).
@@ -13,15 +13,12 @@ from typing import Any
 import numpy
 
 from steadygrad.iteration.goal import Goal
+from steadygrad.iteration.history import PATIENCE, History
 from steadygrad.iteration.norms import Mask, Numbers, Rows
 from steadygrad.iteration.plain import finite, larger, largest, negated, over, smallest, some, where
 from steadygrad.iteration.solver import Forecast
 from steadygrad.solution import Status
 
-PATIENCE = 100
-"""Steps without a residual one per cent smaller after which an iteration stagnates."""
-BETTER = 0.99
-"""What a residual must fall to in that time."""
 VANISHING = 0.1
 """A leaf that has shrunk to less than this of the largest that it has been may be on its way to zero."""
 SHRUNK = 0.1
@@ -60,16 +57,7 @@ class Judge:
         """(all problems, leaves): what residuals are relative to, at their last look."""
         self.total: Any = math.inf
         """The residual norms at the last look."""
-        self._halves = halves
-        self._steps: list[int] = []
-        self._totals: list[Any] = []
-        self._excess: list[Any] = []
-        """By what factor each residual is too large, look by look."""
-        self._worst: list[float] = []
-        """The largest of these."""
-        self._middle: list[float] = []
-        """The median of these, where it matters when half of the problems will have ended."""
-        self._lowest = math.inf
+        self.history = History(halves)
         self._tolerance = goal.negligible if goal.rtol is None else goal.rtol
         self._scale: Any = float(self.scale[0, 0]) if self.alone else self.scale
         self._size: Any = 0.0
@@ -90,38 +78,32 @@ class Judge:
         """
         excess: Any
         if self.alone:
-            excess, relative, low, high = self._of_one(residual, size)
+            excess, relative = self._of_one(residual, size)
         else:
-            excess, relative, low, high = self._of_many(residual[self.places], size[self.places], reach)
-        if not self._steps:
+            excess, relative = self._of_many(residual[self.places], size[self.places], reach)
+        if not self.trace:
             self.first[:] = self.total
             if self.goal.scale is None:
                 self._began = self._size if self.alone else _whole(self._size)
-        self._steps.append(step)
-        self._totals.append(self.total)
-        self._excess.append(excess)
+        self.history.note(step, self.total, excess)
         self.trace.append((step, relative))
-        self._lowest = min(self._lowest, low)
-        goal, least = self.goal, excess if self.alone else excess.min()
+        goal, least, high = self.goal, excess, self.total
+        if not self.alone:
+            least, high = excess.min(), high.max()
         if step >= goal.limit or not least > 1 or not math.isfinite(high) or math.isnan(relative):
             return True
-        return goal.rtol is not None and (high > goal.growth * self._lowest or self.stagnates())
+        return goal.rtol is not None and (high > goal.growth * self.history.lowest or self.history.stagnates())
 
-    def _of_one(self, residual: float, size: float) -> tuple[float, float, float, float]:
+    def _of_one(self, residual: float, size: float) -> tuple[float, float]:
         goal = self.goal
         if goal.scale is None:
             self._largest = max(self._largest, size)
             self._size, self._scale = size, max(size, goal.rounding * self._largest)
         allowed = self._scale * self._tolerance + goal.atol
         self.total = residual
-        excess = residual / allowed if allowed > 0 else (math.inf if residual else 0.0)
-        self._worst.append(excess)
-        relative = residual / self._scale if self._scale > 0 else (math.inf if residual else 0.0)
-        return excess, relative, residual, residual
+        return over(residual, allowed), over(residual, self._scale)
 
-    def _of_many(
-        self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None
-    ) -> tuple[Numbers, float, float, float]:
+    def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
         goal = self.goal
         if goal.scale is None:
             self._largest = numpy.fmax(self._largest, size)
@@ -131,15 +113,10 @@ class Judge:
         relative = residual / self._scale
         excess = relative / self._tolerance if not goal.atol else residual / (self._scale * self._tolerance + goal.atol)
         total, relative, excess = _whole(residual), _largest_of(relative), _largest_of(excess)
-        low, high = total.min(), total.max()
-        if low == 0:
+        if not total.all():
             relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         self.total = total
-        self._worst.append(float(excess.max()))
-        if self._halves:
-            middle = (len(excess) - 1) // 2
-            self._middle.append(float(numpy.partition(excess, middle)[middle]))
-        return excess, float(relative.max()), low, high
+        return excess, float(relative.max())
 
     def _with_vanishing_leaves(self, residual: Numbers, reach: Callable[[], Numbers]) -> Numbers:
         """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
@@ -156,69 +133,12 @@ class Judge:
             return scale
         return numpy.where(decisive, numpy.fmax(scale, numpy.fmin(reach()[self.places], _whole(size)[:, None])), scale)
 
-    # What the open problems still need.
-
-    def steps_left(self) -> float:
-        """Steps to the tolerance, of the slowest, at the rate of late; infinite where a residual does not fall."""
-        return self._left(self._worst)
-
-    def steps_left_of_half(self) -> float:
-        """The same until half of the open problems are there."""
-        return self._left(self._middle)
-
-    def _left(self, excess: list[float]) -> float:
-        begun = self._begun_to_fall()
-        now, then = excess[-1], excess[begun]
-        if now <= 1:
-            return 1.0
-        if not now < then < math.inf:
-            return math.inf
-        return math.log(now) * (self._steps[-1] - self._steps[begun]) / math.log(then / now)
-
-    def _half_way(self) -> int:
-        """The first look in the later half of the steps taken, or the last but one if that is earlier."""
-        now, steps = self._steps[-1], self._steps
-        found = max(len(steps) - 2, 0)
-        while found > 0 and 2 * steps[found - 1] >= now:
-            found -= 1
-        return found
-
-    def _begun_to_fall(self) -> int:
-        """The look of `_half_way`, or a later one at which the residuals peaked.
-
-        A solver that changed its ways at a peak fell by that, and not at its rate. Only for guesses of when to look: of residuals
-        that rounding shakes, the way from the last peak says nothing.
-        """
-        worst, earliest = self._worst, self._half_way()
-        found = last = max(len(worst) - 2, 0)
-        while found > earliest and worst[found - 1] >= worst[found]:
-            found -= 1
-        return min(found + 1, last) if found > earliest else found
-
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""
         first = self.first[self.open]
         grown = self.total / first[0] if self.alone and first[0] else (self.total / first).max()
-        worst = self._worst[-1]
-        return Forecast(self._steps[-1], self.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
-
-    def rate(self) -> Any:
-        """By how much residuals have fallen in a step, of late; 1 where they have not."""
-        then = self._half_way()
-        steps = self._steps[-1] - self._steps[then]
-        rate = over(self._excess[-1], self._excess[then]) ** (1 / max(steps, 1))
-        return where(rate < 1, rate, 1.0)
-
-    def stagnates(self) -> bool:
-        """Whether some problem has not improved for long."""
-        return self._steps[-1] > PATIENCE and some(self._stagnant())
-
-    def _stagnant(self) -> Any:
-        """Which problems have not improved for long."""
-        before = sum(step <= self._steps[-1] - PATIENCE for step in self._steps)
-        if not before:
-            return self.total != self.total  # none
-        return negated(smallest(self._totals[before:]) < BETTER * smallest(self._totals[:before]))
+        worst, history = self.history.worst, self.history
+        return Forecast(history.steps[-1], history.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
 
     # How problems end.
 
@@ -226,17 +146,17 @@ class Judge:
         """Which of the open problems are below the tolerance, and not only beside an iterate that has run away."""
         if self.goal.scale is None:
             self.scale[self.open] = self._scale
-        below = self._excess[-1] <= 1
+        below = self.history.excess[-1] <= 1
         if self.goal.scale is None and some(below):
             whole = self._size if self.alone else _whole(self._size)
             # In an iterate so large a smaller residual is rounded away.
             visible = larger(self.total, 4 * self.goal.rounding * whole)
-            below = below & negated((visible > SHRUNK * largest(self._totals)) & (whole > FAR * self._began))
+            below = below & negated((visible > SHRUNK * largest(self.history.totals)) & (whole > FAR * self._began))
         return below
 
     def judge(self, converged: Any, travels: Any) -> Mask | None:
         """Which problems end now, None for none; their ends are noted. `travels` says which are still on their way."""
-        goal, step = self.goal, self._steps[-1]
+        goal, step = self.goal, self.history.steps[-1]
         code = self._code(converged, travels)
         ended = (code != GOES_ON) | (step >= goal.limit)
         if goal.rtol is None and goal.negligible > 0:
@@ -250,14 +170,15 @@ class Judge:
 
     def _code(self, converged: Any, travels: Any) -> Any:
         """How each of the open problems ends, were it to end now."""
-        goal, step, total = self.goal, self._steps[-1], self.total
+        goal, history, total = self.goal, self.history, self.total
+        step = history.steps[-1]
         code: Any = GOES_ON
         if goal.rtol is not None:
             if step > PATIENCE:
-                code = where(self._stagnant() & negated(travels), STAGNATED, code)
-            code = where(total > goal.growth * smallest(self._totals), DIVERGED, code)
+                code = where(history.stagnant() & negated(travels), STAGNATED, code)
+            code = where(total > goal.growth * smallest(history.totals), DIVERGED, code)
         if step >= goal.limit:
-            early = [entry for at, entry in zip(self._steps, self._totals, strict=True) if 2 * at <= goal.limit]
+            early = [entry for at, entry in zip(history.steps, history.totals, strict=True) if 2 * at <= goal.limit]
             if early:
                 highest = largest(early)
                 code = where((code == GOES_ON) & (total > GREW * highest) & (highest > 0), DIVERGED, code)
@@ -273,21 +194,14 @@ class Judge:
         if not len(self.open):
             return
         self.places = (numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places)[stay]
-        self._totals = list(_table(self._totals)[:, stay])
-        self._excess = list(_table(self._excess)[:, stay])
+        self.history.only(stay)
         self._scale, self.total = self._scale[stay], self.total[stay]
         if self.goal.scale is None:
             self._size, self._largest, self._began = self._size[stay], self._largest[stay], self._began[stay]
-        self._lowest = float(_table(self._totals).min())
 
     def only_open_are_present(self) -> None:
         """The others have been left out of the state."""
         self.places = slice(None)
-
-
-def _table(entries: list[Any]) -> Numbers:
-    """What was noted at several looks, (looks, problems)."""
-    return numpy.array(entries).reshape(len(entries), -1)
 
 
 def _whole(size: Numbers) -> Numbers:

@@ -169,7 +169,7 @@ class Run:
 
     def _distance(self, left: Any) -> Any:
         """How far the open problems are from their solutions, by the estimates."""
-        judge, trail, rate = self.judge, list(self.trail), self.judge.rate()
+        judge, trail, rate = self.judge, list(self.trail), self.judge.history.rate()
         if judge.alone:
             found = distances(self.solver, trail, left, float(judge.scale[0, 0]), rate, self.goal)
             return self._steadied(found, float(self.distance[0]))
@@ -191,9 +191,9 @@ class Run:
         """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""
         if self.goal.rtol is None:
             return math.inf
-        left = self.judge.steps_left()
+        left = self.judge.history.steps_left()
         if self.divide and len(self.judge.open) > 1:
-            half = self.judge.steps_left_of_half()
+            half = self.judge.history.steps_left_of_half()
             if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
                 return half
         return left
@@ -209,7 +209,7 @@ class Run:
     def _leave_out(self) -> None:
         """Go on without the rows that have ended, where that pays and the problem can be had for the others."""
         keep = self.kept.open_ones()
-        if not self._pays(len(keep) - int(keep.sum()), self._expected(self.judge.steps_left())):
+        if not self._pays(len(keep) - int(keep.sum()), self._expected(self.judge.history.steps_left())):
             return
         value = self.solver.value(self.state)
         index = torch.from_numpy(numpy.flatnonzero(keep)).to(value.device)
@@ -239,7 +239,7 @@ class Run:
 
     def _travels(self, value: Tensor | None, left: Any) -> Any:
         """Which problems whose residual has long been flat move on rather than to and fro; False where nobody needs to know."""
-        if value is None or self._anchor is None or self.goal.rtol is None or not self.judge.stagnates():
+        if value is None or self._anchor is None or self.goal.rtol is None or not self.judge.history.stagnates():
             return False
         step, before = self._anchor
         moved = norms_in(left, [value.detach() - before], self.goal.sizes)[0]

@@ -8,8 +8,9 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann
 from steadygrad.linear.normal_cg import NormalCG
 from steadygrad.linear.recurrence import Recurrence
-from steadygrad.linear.solver import AdjointSolver, LinearSolution, LinearSolver, System
+from steadygrad.linear.solver import AdjointSolver, LinearSolver
 from steadygrad.linear.symmetric import CG, MINRES
+from steadygrad.linear.system import LinearSolution, System
 
 __all__ = [
     "CG",

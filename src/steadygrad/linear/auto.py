@@ -18,7 +18,8 @@ from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
-from steadygrad.linear.solver import LinearSolution, LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import LinearSolution, System
 from steadygrad.state.rows import length, norm
 from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import System
 from steadygrad.state.rows import dot, dots, over
 
 BROKEN = 1e-14

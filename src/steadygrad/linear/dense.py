@@ -11,7 +11,9 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
-from steadygrad.linear.solver import AdjointSolver, LinearSolution, beyond_rounding, default_rtol, precision_of
+from steadygrad.linear.certify import beyond_rounding
+from steadygrad.linear.solver import AdjointSolver, default_rtol
+from steadygrad.linear.system import LinearSolution, precision_of
 from steadygrad.solution import Status
 from steadygrad.update.jacobian import Linear
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.basis import Basis
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import System
 from steadygrad.method import check_count
 from steadygrad.state.rows import length, norm, over
 

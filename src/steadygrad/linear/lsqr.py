@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import System
 from steadygrad.state.rows import norm, over
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.error import Gains, gains_by_products
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import System
 
 
 class Sum(NamedTuple):

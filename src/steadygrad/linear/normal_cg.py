@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
-from steadygrad.linear.solver import TRAIL, LinearSolver, System
+from steadygrad.linear.solver import TRAIL, LinearSolver
+from steadygrad.linear.system import System
 from steadygrad.method import check_number
 from steadygrad.state.rows import dot, over
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.iteration import Iteration
-from steadygrad.linear.solver import IterativeSolver, System
+from steadygrad.linear.solver import IterativeSolver
+from steadygrad.linear.system import System
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import norms
-from steadygrad.linear.solver import LinearSolution
+from steadygrad.linear.system import LinearSolution
 from steadygrad.solution import Status
 from steadygrad.state.rows import norm
 from steadygrad.state.shards import greatest, rows_everywhere

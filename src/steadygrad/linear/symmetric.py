@@ -10,7 +10,8 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
-from steadygrad.linear.solver import LinearSolver, System
+from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.system import System
 from steadygrad.state.rows import dot, norm, over
 
 SYMMETRIC = 0.6

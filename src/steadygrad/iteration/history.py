@@ -1,0 +1,120 @@
+"""What looks have seen of the residuals of some problems: how fast they fall, and how long they still need."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+
+from steadygrad.iteration.norms import Mask, Numbers
+from steadygrad.iteration.plain import negated, over, smallest, some, where
+
+PATIENCE = 100
+"""Steps without a residual one per cent smaller after which an iteration stagnates."""
+BETTER = 0.99
+"""What a residual must fall to in that time."""
+
+
+class History:
+    """The residuals of the open problems, look by look: a float for a single problem of one leaf, else an array of all."""
+
+    def __init__(self, halves: bool) -> None:
+        self.steps: list[int] = []
+        self.totals: list[Any] = []
+        """The norms of the residuals."""
+        self.excess: list[Any] = []
+        """By what factor each residual is too large."""
+        self.lowest = math.inf
+        """The smallest norm of all."""
+        self._halves = halves
+        self._worst: list[float] = []
+        """The largest excess."""
+        self._middle: list[float] = []
+        """The median excess, where it matters when half of the problems will have ended."""
+
+    def note(self, step: int, total: Any, excess: Any) -> None:
+        """Take note of a look."""
+        self.steps.append(step)
+        self.totals.append(total)
+        self.excess.append(excess)
+        if isinstance(excess, float):
+            self._worst.append(excess)
+            self.lowest = min(self.lowest, total)
+            return
+        self.lowest = min(self.lowest, float(total.min()))
+        self._worst.append(float(excess.max()))
+        if self._halves:
+            middle = (len(excess) - 1) // 2
+            self._middle.append(float(numpy.partition(excess, middle)[middle]))
+
+    @property
+    def worst(self) -> float:
+        """By what factor the largest residual is too large."""
+        return self._worst[-1]
+
+    def steps_left(self) -> float:
+        """Steps to the tolerance, of the slowest, at the rate of late; infinite where a residual does not fall."""
+        return self._left(self._worst)
+
+    def steps_left_of_half(self) -> float:
+        """The same until half of the open problems are there."""
+        return self._left(self._middle)
+
+    def _left(self, excess: list[float]) -> float:
+        begun = self._begun_to_fall()
+        now, then = excess[-1], excess[begun]
+        if now <= 1:
+            return 1.0
+        if not now < then < math.inf:
+            return math.inf
+        return math.log(now) * (self.steps[-1] - self.steps[begun]) / math.log(then / now)
+
+    def _half_way(self) -> int:
+        """The first look in the later half of the steps taken, or the last but one if that is earlier."""
+        now, steps = self.steps[-1], self.steps
+        found = max(len(steps) - 2, 0)
+        while found > 0 and 2 * steps[found - 1] >= now:
+            found -= 1
+        return found
+
+    def _begun_to_fall(self) -> int:
+        """The look of `_half_way`, or a later one at which the residuals peaked.
+
+        A solver that changed its ways at a peak fell by that, and not at its rate. Only for guesses of when to look: of residuals
+        that rounding shakes, the way from the last peak says nothing.
+        """
+        worst, earliest = self._worst, self._half_way()
+        found = last = max(len(worst) - 2, 0)
+        while found > earliest and worst[found - 1] >= worst[found]:
+            found -= 1
+        return min(found + 1, last) if found > earliest else found
+
+    def rate(self) -> Any:
+        """By how much residuals have fallen in a step, of late; 1 where they have not."""
+        then = self._half_way()
+        steps = self.steps[-1] - self.steps[then]
+        rate = over(self.excess[-1], self.excess[then]) ** (1 / max(steps, 1))
+        return where(rate < 1, rate, 1.0)
+
+    def stagnates(self) -> bool:
+        """Whether some problem has not improved for long."""
+        return self.steps[-1] > PATIENCE and some(self.stagnant())
+
+    def stagnant(self) -> Any:
+        """Which problems have not improved for long."""
+        before = sum(step <= self.steps[-1] - PATIENCE for step in self.steps)
+        if not before:
+            return self.totals[-1] != self.totals[-1]  # none
+        return negated(smallest(self.totals[before:]) < BETTER * smallest(self.totals[:before]))
+
+    def only(self, stay: Mask) -> None:
+        """Forget the other problems."""
+        self.totals = list(_table(self.totals)[:, stay])
+        self.excess = list(_table(self.excess)[:, stay])
+        self.lowest = float(_table(self.totals).min())
+
+
+def _table(entries: list[Any]) -> Numbers:
+    """What was noted at several looks, (looks, problems)."""
+    return numpy.array(entries).reshape(len(entries), -1)

@@ -1,0 +1,140 @@
+"""Run an adjoint solver and certify what it found: confirm its residual by the true one, estimate the error, judge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy
+import torch
+from torch import Tensor
+
+from steadygrad.fixedpoint.solver import trusted_in
+from steadygrad.iteration import Ended, Goal, drive
+from steadygrad.iteration.error import FLOOR, Errors, gains
+from steadygrad.iteration.norms import Numbers, norms
+from steadygrad.linear.system import LinearSolution, System, precision_of
+from steadygrad.solution import Status
+
+if TYPE_CHECKING:
+    from steadygrad.linear.solver import IterativeSolver
+
+BEYOND = 1e3
+"""A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
+HELD = 8.0
+"""And well enough for a certificate where it is so many of them; below, only a product tells what rounding leaves."""
+MARGIN = 0.9
+"""Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
+FAR_ABOVE = 100.0
+"""But a residual so many times its tolerance is not converged, whatever rounding allows."""
+NEARLY = 1e-3
+"""A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
+ROUNDING = 8.0
+"""Roundings of J, in units of eps, that a certificate allows for."""
+
+
+def certified(solver: IterativeSolver, system: System, start: Tensor | None, size: Numbers) -> LinearSolution:
+    """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once.
+
+    `size` are the norms of b; a `start` of None is zero.
+    """
+    b, precision = system.b, precision_of(system.jacobian, system.b)
+    eps = torch.finfo(precision).eps
+    limit, rtol, atol = solver.tolerance(precision)
+    goal = Goal(
+        limit=limit,
+        rtol=rtol if rtol is None or solver.exact_residual or rtol < BEYOND * eps else MARGIN * rtol,
+        atol=atol,
+        sizes=(b.shape[1],),
+        scale=size[:, None],
+        growth=solver.growth,
+        best=rtol is not None,
+        negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
+        trail=solver.trail,
+    )
+    ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
+    residual, r = _true_residual(solver, system, ended, eps)
+    if rtol is not None and not solver.biased:
+        allowed = rtol * size + atol
+        doubtful = [i for i, s in enumerate(ended.status) if s is Status.CONVERGED and residual[i] > allowed[i]]
+        if doubtful:
+            ended = _again(solver, system, ended, goal, doubtful, float((allowed / residual)[doubtful].min()))
+            residual, r = _true_residual(solver, system, ended, eps)
+            for i in doubtful:
+                ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
+    z, length = ended.value, numpy.array(norms(ended.value))
+    if ended.divided:
+        here = torch.from_numpy(ended.rows).to(b.device)
+        found = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
+    else:
+        found = gains(solver, ended.trail, None if r is None else (z, r))
+    errors = Errors(found, ended.rows, ended.gain, residual, length, eps)
+    growth = [n / s if s else 0.0 for n, s in zip(length.tolist(), size.tolist(), strict=True)]
+    error = [0.0] * len(size)
+    if rtol is not None:
+        errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
+        error = errors.values()
+    relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
+    first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
+    status = [_judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision) for i in range(len(size))]
+    return LinearSolution(z, status, relative, errors)
+
+
+def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
+    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it."""
+    z = ended.value
+    if solver.exact_at(ended.trail[-1]) and not ended.divided:
+        least = eps * numpy.array(norms(z))
+        if solver.counts or (ended.norms > HELD * least).all():
+            return numpy.fmax(ended.norms, least), None
+    image = system.vjp(z)  # first, while there is more room
+    r = (system.b - z).add_(image)
+    return numpy.array(norms(r)), r
+
+
+def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, rows: list[int], share: float) -> Ended:
+    """Go on from what was found, to a smaller tolerance: the recurrence had lost touch with the truth in these rows."""
+    limit = max(goal.limit - before.steps, 1)
+    assert goal.rtol is not None
+    smaller = replace(goal, limit=limit, rtol=0.5 * share * goal.rtol)
+    ended = drive(solver, system, before.value, smaller)
+    mask = torch.zeros(len(before.status), 1, dtype=torch.bool, device=before.value.device)
+    mask[rows] = True
+    ended.value = torch.where(mask, ended.value, before.value)
+    taken = mask[:, 0].cpu().numpy()
+    ended.status = [a if t else b for a, b, t in zip(ended.status, before.status, taken, strict=True)]
+    ended.norms = numpy.full(len(taken), 0.0)  # to be taken anew
+    ended.first = before.first
+    return ended
+
+
+def _judged(
+    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, precision: torch.dtype
+) -> Status:
+    """The status of one row. `growth` is ‖z‖ / ‖b‖."""
+    if not math.isfinite(residual):
+        return Status.NONFINITE
+    if rtol is None:
+        return Status.DIVERGED if residual > first else Status.MAX_STEPS
+    rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
+    least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
+    at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
+    if status is Status.STAGNATED and at_floor:
+        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖, or where large terms of Jᵀz cancel
+    if status is Status.CONVERGED and not error <= trusted_in(precision):
+        return Status.STAGNATED
+    return status
+
+
+def beyond_rounding(growth: float, precision: torch.dtype) -> bool:
+    """Whether ‖z‖ / ‖b‖ is so large that the rounding of J alone, a few eps in I − J, moves z by more than is trusted."""
+    return ROUNDING * torch.finfo(precision).eps * growth > 2 * trusted_in(precision)
+
+
+def _start(b: Tensor, z: Tensor | None, size: Numbers) -> Tensor:
+    """Where to begin: at z, and at zero where there is none, or where b is zero, of which these are the norms."""
+    if z is None:
+        return torch.zeros_like(b)
+    asked = torch.from_numpy(size != 0).to(b.device).unsqueeze(1)
+    return z if size.all() else torch.where(asked, z, torch.zeros_like(z))
