@@ -52,7 +52,9 @@ def test_auto_solves_what_a_series_leaves_in_one_step(size, rows):
         J = size * torch.randn(5, 5, generator=generator, dtype=torch.float64)
         b = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
         c = torch.zeros(rows, 5, dtype=torch.float64, requires_grad=True)
-        solution = sg.steady_state(partial(_affine, J, c), torch.zeros_like(b), forward=sg.Picard(max_steps=1, rtol=0), batch_dims=1)
+        solution = sg.steady_state(
+            partial(_affine, J, c), torch.zeros_like(b), forward=sg.Picard(max_steps=1, rtol=0), batch_dims=1
+        )
         (z,) = torch.autograd.grad((solution.value * b).sum(), c)
         assert solution.adjoint.status is sg.Status.CONVERGED
         truth = torch.linalg.solve(torch.eye(5, dtype=torch.float64) - J.T, b.T).T

@@ -33,7 +33,9 @@ def _matrix(draw: Draw, n: int, radius: float) -> Tensor:
         values = draw.uniform(n, low=-1)
         return Q @ torch.diag(values * radius / values.abs().max()) @ Q.mT
     if kind == "jordan":
-        return radius * torch.eye(n, dtype=torch.float64) + draw.log(0.01, 1.0) * torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+        return radius * torch.eye(n, dtype=torch.float64) + draw.log(0.01, 1.0) * torch.diag(
+            torch.ones(n - 1, dtype=torch.float64), 1
+        )
     A = draw.normal(n, n)
     if kind == "rotation":
         A = torch.linalg.qr(A)[0]
@@ -112,7 +114,11 @@ def noisy(draw: Draw, n: int) -> Case:
     size = draw.choice([0.01, 0.3])
     generator = torch.Generator().manual_seed(draw.whole(0, 10**6))
     scale = float(made.h.norm()) / n**0.5
-    return Case(lambda h: made.update(h) + size * scale * torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h), made.h, False)
+    return Case(
+        lambda h: made.update(h) + size * scale * torch.randn(h.shape, generator=generator, dtype=torch.float64).to(h),
+        made.h,
+        False,
+    )
 
 
 def at_zero(draw: Draw, n: int) -> Case:

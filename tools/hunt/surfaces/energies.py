@@ -89,7 +89,11 @@ def logistic_regression(draw: Draw, rows: int, n: int) -> Made:
     y = torch.sign(x[:, 0] + (0.0 if draw.happens(0.3) else 1.0) * draw.normal(12))
     ridge = draw.choice([0.0, 1e-4, 1e-2, 1.0])
     return (
-        lambda h, p: torch.nn.functional.softplus(-y.to(h) * (h @ p[0].mT)).sum(-1) + ridge * h.square().sum(-1) + (h * p[1]).sum(-1) * 0.01,
+        lambda h, p: (
+            torch.nn.functional.softplus(-y.to(h) * (h @ p[0].mT)).sum(-1)
+            + ridge * h.square().sum(-1)
+            + (h * p[1]).sum(-1) * 0.01
+        ),
         [x, draw.normal(rows, n) * (ridge > 0)],
         draw.zeros(rows, n),
     )

@@ -59,7 +59,9 @@ def trial(seed: int) -> Outcome:
     good = good & torch.as_tensor(solution.adjoint.converged)
     true = [g.detach().double().requires_grad_() for g in given]
     v = h.detach().double()
-    J = torch.autograd.functional.jacobian(lambda w: update(w.view(v.shape), [t.detach() for t in true]).reshape(-1), v.reshape(-1))
+    J = torch.autograd.functional.jacobian(
+        lambda w: update(w.view(v.shape), [t.detach() for t in true]).reshape(-1), v.reshape(-1)
+    )
     eye = torch.eye(v.numel(), dtype=torch.float64)
     end = v + torch.linalg.solve(eye - J, (update(v, true) - v).detach().reshape(-1)).view(v.shape)
     z = torch.linalg.solve(eye - J.mT, weights.reshape(-1)).view(v.shape)

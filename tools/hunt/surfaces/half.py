@@ -24,7 +24,9 @@ def trial(seed: int) -> Outcome:
     cast = draw.happens(0.4)
     dtype = torch.bfloat16 if cast else draw.choice([torch.bfloat16, torch.float16])
     held = torch.float32 if cast else dtype
-    gradient = draw.choice(["auto", "auto", "auto", "gmres", "lsqr", "cg-rbp", "rbp", "bicgstab", "anderson", sg.Implicit(sg.Neumann())])
+    gradient = draw.choice(
+        ["auto", "auto", "auto", "gmres", "lsqr", "cg-rbp", "rbp", "bicgstab", "anderson", sg.Implicit(sg.Neumann())]
+    )
     forward = draw.choice([sg.Picard(max_steps=300), sg.Picard(max_steps=300), sg.Anderson(), sg.Broyden(), sg.Newton()])
     scale = draw.choice([1.0, 1.0, 65536.0 if cast else 64.0])
     outcome = Outcome(f"{'autocast' if cast else dtype} {problem.name} {gradient} {forward} loss × {scale}")
@@ -32,13 +34,23 @@ def trial(seed: int) -> Outcome:
     b = draw.normal(*problem.start.shape)
     with outcome.listening():
         with torch.autocast("cpu", dtype=dtype) if cast else nullcontext():
-            solution = problem.solve(given, problem.start.to(held), gradient=gradient, forward=forward, batch_dims=problem.batch_dims)
+            solution = problem.solve(
+                given, problem.start.to(held), gradient=gradient, forward=forward, batch_dims=problem.batch_dims
+            )
             loss = scale * (problem.joined(solution.value).float() * b.float()).sum()
         grads = torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)
         outcome.hear(solution)
     if outcome.said:
         return outcome
-    _judge(outcome, problem, [g.detach().double() for g in given], solution, [g.double() / scale for g in grads], b.float().double(), dtype)
+    _judge(
+        outcome,
+        problem,
+        [g.detach().double() for g in given],
+        solution,
+        [g.double() / scale for g in grads],
+        b.float().double(),
+        dtype,
+    )
     return outcome
 
 

@@ -39,7 +39,9 @@ def trial(seed: int) -> Outcome:
     whole = {**options, "steps": LONGER * steps} if implicit else options
 
     def loss_at(changed: dict[str, Tensor]) -> float:
-        return hyper.hypergradient(step, changed, objective, method=sg.TBPTT(steps=1), on_failure="ignore", check=False, **whole).loss
+        return hyper.hypergradient(
+            step, changed, objective, method=sg.TBPTT(steps=1), on_failure="ignore", check=False, **whole
+        ).loss
 
     with outcome.listening():
         found = hyper.hypergradient(step, values, objective, method=method, **options)

@@ -43,7 +43,10 @@ def trial(seed: int) -> Outcome:
     cell = cell.double()
     if use in ("gru", "lstm"):
         p = 0.0
-    options: dict[str, Any] = {"forward": sg.Picard(max_steps=2000, rtol=1e-10), "gradient": draw.choice(["auto", "gmres", "lsqr"])}
+    options: dict[str, Any] = {
+        "forward": sg.Picard(max_steps=2000, rtol=1e-10),
+        "gradient": draw.choice(["auto", "gmres", "lsqr"]),
+    }
     batched = (norm != "batch" or not training or use in ("gru", "lstm")) and draw.happens(0.4)
     layer: Any = sg.Equilibrium(cell, warm_start=use == "warm", batch_dims=1 if batched else 0, **options)
     layer = _used(layer.train(training), use)
@@ -71,7 +74,9 @@ def trial(seed: int) -> Outcome:
         return outcome
     state = torch.cat([t.detach().flatten() for t in (h if isinstance(h, tuple) else (h,))])
     mask = (first.detach() != 0).double() / (1 - p) if p and training else None
-    exact, far = _truth(layer, x, state, torch.cat([b.flatten(), torch.zeros(len(state) - b.numel(), dtype=b.dtype)]), wanted, mask)
+    exact, far = _truth(
+        layer, x, state, torch.cat([b.flatten(), torch.zeros(len(state) - b.numel(), dtype=b.dtype)]), wanted, mask
+    )
     outcome.errors["state"] = (far, 1e-6)
     whole = float(torch.cat([g.flatten() for g in exact]).norm())
     for i, (found, true) in enumerate(zip(grads, exact, strict=True)):
@@ -104,7 +109,9 @@ def _called(layer: Any, use: str, x: Tensor) -> Any:
     return layer(x)
 
 
-def _truth(layer: Any, x: Tensor, state: Tensor, b: Tensor, wanted: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], float]:
+def _truth(
+    layer: Any, x: Tensor, state: Tensor, b: Tensor, wanted: list[Tensor], mask: Tensor | None
+) -> tuple[list[Tensor], float]:
     """bᵀ dh/dw at the state, by dense algebra, with the dropout mask that was seen."""
     cell = layer.cell
     pair = isinstance(cell, nn.LSTMCell)

@@ -73,7 +73,9 @@ def _solve(outcome: Outcome, kind: str, module: nn.Module | None, W: Tensor, x: 
         return 0.7 * new + 0.01 * before
 
     method = {"neumann": sg.Implicit(sg.Neumann()), "checkpoints": sg.BPTT(checkpoints=3)}.get(gradient, gradient)
-    solution = sg.steady_state(update, torch.zeros_like(x), gradient=method, forward=sg.Picard(max_steps=500), batch_dims=batch_dims)
+    solution = sg.steady_state(
+        update, torch.zeros_like(x), gradient=method, forward=sg.Picard(max_steps=500), batch_dims=batch_dims
+    )
     (found,) = torch.autograd.grad(solution.value.sum(), weight)
     outcome.hear(solution)
     same = all(torch.equal(calls[0][0], first) for first, _ in calls)

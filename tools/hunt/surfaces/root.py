@@ -26,7 +26,9 @@ def trial(seed: int) -> Outcome:
     if draw.happens(0.4):
         options["gradient"] = draw.choice(["auto", "lsqr", "dense", "cg-rbp", "bicgstab"])
     if draw.happens(0.4):
-        options["forward"] = draw.choice([sg.Anderson(), sg.Broyden(), sg.Newton(linear=sg.LSQR()), sg.Newton(rtol=1e-3), sg.Newton(linear=sg.Dense())])
+        options["forward"] = draw.choice(
+            [sg.Anderson(), sg.Broyden(), sg.Newton(linear=sg.LSQR()), sg.Newton(rtol=1e-3), sg.Newton(linear=sg.Dense())]
+        )
     outcome = Outcome(f"{make.__name__} {options} unit {unit} {dtype} rows {rows} batched {batched}")
     with outcome.listening():
         solution = sg.root(lambda h: unit * g(h, parameters), start.to(dtype), batch_dims=1 if batched else 0, **options)

@@ -18,7 +18,9 @@ def trial(seed: int) -> Outcome:
     draw = Draw(seed)
     problem = contraction(draw)
     gradient = draw.choice(["auto", "auto", "gmres", "lsqr", "cg-rbp", "bicgstab", "dense", sg.Implicit(sg.Neumann())])
-    forward = draw.choice([sg.Picard(max_steps=2000, rtol=1e-12), sg.Anderson(rtol=1e-12), sg.Picard(max_steps=1000), sg.Newton()])
+    forward = draw.choice(
+        [sg.Picard(max_steps=2000, rtol=1e-12), sg.Anderson(rtol=1e-12), sg.Picard(max_steps=1000), sg.Newton()]
+    )
     options: dict[str, Any] = {"gradient": gradient, "forward": forward, "batch_dims": problem.batch_dims}
     outcome = Outcome(f"{problem.name} {gradient} {forward}", facts={"rows": problem.rows})
     given = [p.clone().requires_grad_() for p in problem.parameters]

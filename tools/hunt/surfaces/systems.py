@@ -20,7 +20,11 @@ def scalar(number: float) -> Tensor:
 def polynomial(draw: Draw, rows: int, n: int) -> Made:
     """Cubics, coupled weakly; some have a root far from the start, or a flat part before it."""
     C = 0.1 * draw.normal(n, n)
-    return lambda h, p: h.pow(3) - p[0] * h + p[1] + h @ p[2], [draw.normal(rows, n), draw.normal(rows, n), C], draw.normal(rows, n)
+    return (
+        lambda h, p: h.pow(3) - p[0] * h + p[1] + h @ p[2],
+        [draw.normal(rows, n), draw.normal(rows, n), C],
+        draw.normal(rows, n),
+    )
 
 
 def double_root(draw: Draw, rows: int, n: int) -> Made:
@@ -31,7 +35,11 @@ def double_root(draw: Draw, rows: int, n: int) -> Made:
 
 def arctangent(draw: Draw, rows: int, n: int) -> Made:
     """Full Newton steps run away from far starts."""
-    return lambda h, p: torch.atan(h - p[0]) + p[1] * (h - p[0]), [draw.normal(rows, n), scalar(draw.choice([0.0, 1e-3]))], 5 * draw.normal(rows, n)
+    return (
+        lambda h, p: torch.atan(h - p[0]) + p[1] * (h - p[0]),
+        [draw.normal(rows, n), scalar(draw.choice([0.0, 1e-3]))],
+        5 * draw.normal(rows, n),
+    )
 
 
 def exponential(draw: Draw, rows: int, n: int) -> Made:
@@ -65,7 +73,10 @@ def bratu(draw: Draw, rows: int, n: int) -> Made:
 def badly_scaled(draw: Draw, rows: int, n: int) -> Made:
     """Rows of g of units that are far apart, and unknowns too."""
     n = max(n, 2)
-    rows_of, columns = torch.logspace(0, draw.number(-6, 6), n, dtype=torch.float64), torch.logspace(0, draw.number(-4, 4), n, dtype=torch.float64)
+    rows_of, columns = (
+        torch.logspace(0, draw.number(-6, 6), n, dtype=torch.float64),
+        torch.logspace(0, draw.number(-4, 4), n, dtype=torch.float64),
+    )
     A = draw.normal(n, n) + 3 * torch.eye(n, dtype=torch.float64)
     return (
         lambda h, p: rows_of.to(h) * ((h / columns.to(h)) @ p[0].mT + 0.1 * torch.sin(h / columns.to(h)) - p[1]),
@@ -95,13 +106,36 @@ def equilibrium(draw: Draw, rows: int, n: int) -> Made:
         a, b, c = h[..., 0:1], h[..., 1:2], h[..., 2:3]
         return torch.cat([a * b - p[0] * c, a + c - p[1], b + c - p[2]], -1)
 
-    return g, [draw.choice([1e-6, 1e-2, 1.0]) * draw.uniform(rows, 1, low=0.5, high=2), draw.uniform(rows, 1, low=0.5, high=2), draw.uniform(rows, 1, low=0.5, high=2)], draw.ones(rows, 3)
+    return (
+        g,
+        [
+            draw.choice([1e-6, 1e-2, 1.0]) * draw.uniform(rows, 1, low=0.5, high=2),
+            draw.uniform(rows, 1, low=0.5, high=2),
+            draw.uniform(rows, 1, low=0.5, high=2),
+        ],
+        draw.ones(rows, 3),
+    )
 
 
 def large_and_small(draw: Draw, rows: int, n: int) -> Made:
     """A root of 1e6 or 1e-6 that the start does not hint at."""
     size = draw.choice([1e-6, 1e6])
-    return lambda h, p: torch.sinh((h - p[0]) / size) + 0.3 * (h - p[0]) / size, [size * (draw.normal(rows, n) + 2)], draw.zeros(rows, n)
+    return (
+        lambda h, p: torch.sinh((h - p[0]) / size) + 0.3 * (h - p[0]) / size,
+        [size * (draw.normal(rows, n) + 2)],
+        draw.zeros(rows, n),
+    )
 
 
-SYSTEMS = [polynomial, double_root, arctangent, exponential, eigenpair, bratu, badly_scaled, no_root, equilibrium, large_and_small]
+SYSTEMS = [
+    polynomial,
+    double_root,
+    arctangent,
+    exponential,
+    eigenpair,
+    bratu,
+    badly_scaled,
+    no_root,
+    equilibrium,
+    large_and_small,
+]

@@ -22,9 +22,15 @@ def trial(seed: int) -> Outcome:
     damping = draw.choice([0.0, 0.0, 0.3, 0.5]) if kind not in ("artbp",) else 0.0
     counted = draw.happens(0.5)
     steps = draw.whole(1, 30)
-    forward: Any = sg.Picard(max_steps=steps, rtol=0.0, damping=damping) if counted else sg.Picard(max_steps=2000, rtol=1e-9, damping=damping)
+    forward: Any = (
+        sg.Picard(max_steps=steps, rtol=0.0, damping=damping)
+        if counted
+        else sg.Picard(max_steps=2000, rtol=1e-9, damping=damping)
+    )
     if kind.startswith("reversible"):
-        forward = sg.Reversible(max_steps=steps if counted else 500, rtol=0.0 if counted else 1e-9, damping=draw.choice([0.3, 0.5, 0.8]))
+        forward = sg.Reversible(
+            max_steps=steps if counted else 500, rtol=0.0 if counted else 1e-9, damping=draw.choice([0.3, 0.5, 0.8])
+        )
     last = draw.whole(1, 12)
     gradient = _method(draw, kind, last)
     options = {"gradient": gradient, "forward": forward, "batch_dims": 0 if counted else problem.batch_dims}

@@ -22,7 +22,9 @@ def _warm(draw: Draw) -> Outcome:
     gradient, drift = draw.choice(GRADIENTS), draw.log(1e-6, 1.0)
     dtype = draw.choice([torch.float32, torch.float64])
     forward = draw.choice([sg.Picard(max_steps=1000), sg.Anderson(max_steps=300), sg.Newton(), sg.Broyden()])
-    outcome = Outcome(f"warm {problem.name} {gradient} {forward} drift {drift:.0e} {dtype}", facts={"batch_dims": problem.batch_dims})
+    outcome = Outcome(
+        f"warm {problem.name} {gradient} {forward} drift {drift:.0e} {dtype}", facts={"batch_dims": problem.batch_dims}
+    )
     last: sg.Solution | None = None
     b = draw.normal(*problem.start.shape)
     for turn in range(3):
