@@ -108,7 +108,7 @@ def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tenso
 
 
 def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """h + t·d for the largest t of 1, ½, ¼, … that lowers the energy and leaves it finite, row by row, and minus the gradient there.
+    """h + t·d for the largest t of 1, ½, ¼, … that lowers the energy and leaves it finite, row by row, and −∇E there.
 
     With f = −∇E the energy changes by −t·d·(f₀ + f₁)/2, to third order in t: no value of the energy is needed, so that it may
     be one number for the whole batch.

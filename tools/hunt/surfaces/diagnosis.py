@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from drawing import Draw
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.outcome import Outcome
 
 
 @dataclass

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 
 import torch
 from drawing import Draw
-from surfaces.contractions import Problem, contraction
-from surfaces.outcome import Outcome
 
 import steadygrad as sg
+from surfaces.contractions import Problem, contraction
+from surfaces.outcome import Outcome
 
 ROUNDINGS = 16.0
 """Roundings of F, times ‖(I − J)⁻¹‖, that a state or a gradient may be off by."""

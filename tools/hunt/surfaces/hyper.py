@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.outcome import Outcome
 from torch import Tensor, nn
 
 import steadygrad as sg
 from steadygrad import hyper
+from surfaces.outcome import Outcome
 
 EPS = 1e-5
 LONGER = 10

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.outcome import Outcome
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import steadygrad as sg
+from surfaces.outcome import Outcome
 
 
 class Mixed(nn.Module):

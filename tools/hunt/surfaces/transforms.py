@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.contractions import Problem, contraction
-from surfaces.outcome import Outcome
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import steadygrad as sg
+from surfaces.contractions import Problem, contraction
+from surfaces.outcome import Outcome
 
 SAMPLES = 3
 Loss = Callable[[Tensor, Tensor], Tensor]

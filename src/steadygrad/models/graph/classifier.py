@@ -80,7 +80,7 @@ class GraphClassifier(Estimator):
         if not hasattr(self, "network_"):
             raise RuntimeError("nothing is learned yet; call fit(features, edge_index, labels, train_mask) first.")
         x = _scaled(features)
-        known = self.network_.encode[1].weight.shape[1]
+        known = next(self.network_.encode.parameters()).shape[1]
         if x.shape[1] != known:
             raise ValueError(f"features must have the {known} columns of those that were learned from; got {x.shape[1]}.")
         return _scores(self.network_, x, normalised(edge_index, len(x))).softmax(dim=1)
