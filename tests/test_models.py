@@ -100,6 +100,64 @@ def test_graph_classifier_refuses_what_it_cannot_use():
         classifier.fit(x / 0, edges, labels, known)
     with pytest.raises(ValueError, match="epochs must be at least 1; got 0"):
         models.GraphClassifier(epochs=0)
+    with pytest.raises(TypeError, match=r"epochs must be a whole number; got 2\.5"):
+        models.GraphClassifier(epochs=2.5)
+    with pytest.raises(TypeError, match="features must be a tensor; got ndarray"):
+        classifier.fit(x.numpy(), edges, labels, known)
+    with pytest.raises(TypeError, match="train_mask must be a tensor; got list"):
+        classifier.fit(x, edges, labels, known.tolist())
+    with pytest.raises(ValueError, match=r"one column at least; got shape \(20, 0\)"):
+        classifier.fit(x[:, :0], edges, labels, known)
+    with pytest.raises(ValueError, match="the 20 columns of those that were learned from; got 7"):
+        classifier.fit(x, edges, labels, known).predict(torch.ones(20, 7), edges)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda edges: edges.float(), r"whole numbers of shape \(2, E\).*torch.float32"),
+        (lambda edges: edges.T, r"got torch.int64 of shape \(21, 2\)"),
+        (lambda edges: edges - 1, "nodes from -1 to 18, but there are 20 nodes"),
+        (lambda edges: edges + 1, "nodes from 1 to 20, but there are 20 nodes"),
+    ],
+)
+def test_edges_that_are_none_are_refused(change, message):
+    x, edges, _, _ = two_rings()
+    with pytest.raises(ValueError, match=message):
+        models.GraphDiffusion()(x, change(edges))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30, 3e38])
+def test_the_unit_of_features_changes_nothing(size):
+    """Squares of large ones overflow, and a row of infinite length would become one of zeros."""
+    x, edges, labels, known = two_rings()
+    found = models.GraphClassifier(dropout=0.0, epochs=5).fit(x, edges, labels, known)
+    torch.testing.assert_close(found.predict_proba(size * x, edges), found.predict_proba(x, edges), rtol=1e-5, atol=1e-6)
+
+
+def test_features_with_a_graph_of_their_own():
+    x, edges, labels, known = two_rings()
+    given = (2 * x.requires_grad_()).abs()
+    found = models.GraphClassifier(dropout=0.0, epochs=3).fit(given, edges, labels, known)
+    assert not found.predict_proba(given, edges).requires_grad
+    assert x.grad is None
+
+
+def test_a_channel_of_zero_weights_has_a_gradient():
+    model = models.EquilibriumClassifier((1, 8, 8), classes=3, channels=2)
+    with torch.no_grad():
+        model.layer.cell.inner.weight[0].zero_()
+    model(torch.ones(2, 1, 8, 8)).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    with pytest.raises(ValueError, match=r"shape \(count, 1, 8, 8\); got \(1, 8, 8\)"):
+        model(torch.ones(1, 8, 8))
+
+
+def test_settings_that_break_a_promise_are_refused():
+    with pytest.raises(ValueError, match="floor must be at least 0 and below 1"):
+        models.GraphDiffusion(floor=-1.0)
+    with pytest.raises(TypeError, match=r"hidden must be a whole number; got 3\.5"):
+        models.AssociativeMemory((2, 2), hidden=3.5)
 
 
 def test_image_classifier_contracts_whatever_its_weights():

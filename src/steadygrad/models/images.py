@@ -31,7 +31,8 @@ class ContractiveCell(nn.Module):
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
         weight = self.inner.weight
-        weight = weight * (self.bound / weight.abs().sum(dim=(1, 2, 3), keepdim=True)).clamp(max=1)
+        # By the larger of sum and bound: bound / sum has no gradient where a channel's weights are all zero.
+        weight = weight * (self.bound / weight.abs().sum(dim=(1, 2, 3), keepdim=True).clamp(min=self.bound))
         return torch.tanh(conv2d(h, weight, self.inner.bias, padding=1) + x)
 
 
@@ -59,7 +60,7 @@ class EquilibriumClassifier(nn.Module):
         gradient: str | sg.Implicit = "auto",
     ) -> None:
         super().__init__()
-        colours, height, width = shape
+        colours, height, width = self.shape = tuple(shape)
         if height % 4 or width % 4:
             raise ValueError(f"the sides of an image must divide by four; got {height} × {width}: pad it, as nn.ZeroPad2d does.")
         self.encode = nn.Conv2d(colours, channels, 5, stride=2, padding=2)
@@ -68,4 +69,6 @@ class EquilibriumClassifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores; their softmax are probabilities."""
+        if images.shape[1:] != self.shape:
+            raise ValueError(f"images must have shape (count, {', '.join(map(str, self.shape))}); got {tuple(images.shape)}.")
         return self.decode(self.layer(self.encode(images)))

@@ -107,8 +107,8 @@ class FrozenRandomness:
                 self._end = now
                 return result
         raise SteadyStateError(
-            f"F draws random numbers, and other threads drew from torch's random state during each of {TRIES} calls of F, so "
-            "that its draws are not the same twice. Let the other threads draw from a torch.Generator of their own."
+            f"F draws random numbers, and other threads drew from torch's random state during each of {TRIES} calls of F: "
+            "its draws are not the same twice. Let the other threads draw from a torch.Generator of their own."
         )
 
     def _states(self) -> list[Tensor]:

@@ -9,7 +9,8 @@ from collections import Counter
 from surfaces.outcome import Outcome
 
 SURFACES = (
-    "graphs", "minimum", "penalty", "randomness", "root", "second", "transforms", "unrolled", "warm",
+    "diagnosis", "graphs", "half", "hyper", "layer", "minimum", "penalty", "randomness", "root", "second", "transforms",
+    "unrolled", "warm",
 )  # fmt: skip
 """Each is a module here with `trial(seed) -> Outcome`."""
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.maps import Map, drawn_map
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.maps import Map, drawn_map
 
 
 @dataclass

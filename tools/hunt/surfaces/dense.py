@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from surfaces.outcome import Outcome
 from torch import Tensor
+
+from surfaces.outcome import Outcome
 
 Flat = Callable[[Tensor, list[Tensor]], Tensor]
 COUNTS = 0.05

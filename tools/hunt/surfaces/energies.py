@@ -164,6 +164,6 @@ def _pairs(h: Tensor, size: Tensor) -> Tensor:
 
 
 ENERGIES = [
-    quadratic, double_well, indefinite, concave, flattened, valley, banana, logistic_regression, barrier, wavy, robust, factorised,
-    entropy, clusters,
+    quadratic, double_well, indefinite, concave, flattened, valley, banana, logistic_regression, barrier, wavy, robust,
+    factorised, entropy, clusters,
 ]  # fmt: skip

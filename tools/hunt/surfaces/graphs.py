@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from drawing import Draw
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.outcome import Outcome
 
 
 def trial(seed: int) -> Outcome:

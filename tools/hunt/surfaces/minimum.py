@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.dense import Dense
-from surfaces.energies import ENERGIES, clusters
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.dense import Dense
+from surfaces.energies import ENERGIES, clusters
+from surfaces.outcome import Outcome
 
 UP = {torch.float32: 1e-2, torch.float64: 1e-6}
 """A curvature of so much of the largest, downwards, is no rounding: the point is a saddle or a maximum."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.maps import Map, drawn_map
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 from steadygrad import penalty
+from surfaces.maps import Map, drawn_map
+from surfaces.outcome import Outcome
 
 DENSE: dict[str, Callable[[Tensor], Tensor]] = {
     "column_l1": lambda J: (J.abs().sum(0) - 0.9).square().max(),

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from drawing import Draw
-from surfaces.outcome import Outcome
 from torch import Tensor, nn
 
 import steadygrad as sg
+from surfaces.outcome import Outcome
 
 THREADS = 4
 MANY = 8

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
+
+import steadygrad as sg
 from surfaces.dense import Dense
 from surfaces.outcome import Outcome
 from surfaces.systems import SYSTEMS
-
-import steadygrad as sg
 
 
 def trial(seed: int) -> Outcome:

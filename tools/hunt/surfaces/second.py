@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.contractions import Problem, contraction
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.contractions import Problem, contraction
+from surfaces.outcome import Outcome
 
 
 def trial(seed: int) -> Outcome:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from drawing import Draw
-from surfaces.contractions import Problem, contraction
-from surfaces.outcome import Outcome
 from torch import Tensor
 
 import steadygrad as sg
+from surfaces.contractions import Problem, contraction
+from surfaces.outcome import Outcome
 
 KINDS = ["bptt", "checkpoints", "sqrt", "log", "graphs", "tbptt", "artbp", "phantom", "reversible", "reversible log"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from drawing import Draw
-from surfaces.contractions import contraction
-from surfaces.outcome import Outcome
 
 import steadygrad as sg
+from surfaces.contractions import contraction
+from surfaces.outcome import Outcome
 
 GRADIENTS = ["auto", "auto", "rbp", "gmres", "lsqr", "cg-rbp", "bicgstab", "anderson"]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 import steadygrad as sg
+from steadygrad.method import check_count
 from steadygrad.models.estimator import Estimator
 from steadygrad.models.graph.network import GraphNetwork
 from steadygrad.models.graph.propagation import normalised
@@ -44,8 +45,7 @@ class GraphClassifier(Estimator):
     ) -> None:
         """`alpha` is the share of a node's own scores in each step of the diffusion, at first; decay is for the first layer."""
         for name, count in {"hidden": hidden, "epochs": epochs}.items():
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1; got {count}.")
+            check_count(name, count, least=1)
         self.hidden, self.dropout, self.alpha = hidden, dropout, alpha
         self.epochs, self.rate, self.weight_decay, self.seed = epochs, rate, weight_decay, seed
 
@@ -80,6 +80,9 @@ class GraphClassifier(Estimator):
         if not hasattr(self, "network_"):
             raise RuntimeError("nothing is learned yet; call fit(features, edge_index, labels, train_mask) first.")
         x = _scaled(features)
+        known = next(self.network_.encode.parameters()).shape[1]
+        if x.shape[1] != known:
+            raise ValueError(f"features must have the {known} columns of those that were learned from; got {x.shape[1]}.")
         return _scores(self.network_, x, normalised(edge_index, len(x))).softmax(dim=1)
 
     def predict(self, features: Tensor, edge_index: Tensor) -> Tensor:
@@ -116,15 +119,26 @@ def _right(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
 
 def _scaled(features: Tensor, length: float = 4.0) -> Tensor:
     """Dense float32 rows of one length; a row of zeros stays. The length is that of the citation experiment."""
-    x = (features if features.layout == torch.strided else features.to_dense()).float()
+    _check_tensor(features, "features")
+    x = (features if features.layout == torch.strided else features.to_dense()).detach().float()
     if x.ndim != 2 or not x.isfinite().all():
         raise ValueError(
             f"features must be finite, of shape (nodes, features); got {tuple(x.shape)}, finite: {bool(x.isfinite().all())}."
         )
+    if not x.shape[1]:
+        raise ValueError(f"features must have one column at least; got shape {tuple(x.shape)}.")
+    x = x / x.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)  # first, lest the squares overflow
     return length * normalize(x, dim=1, eps=1e-9)
 
 
+def _check_tensor(value: object, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(value).__name__}: torch.as_tensor makes one.")
+
+
 def _check_labels(labels: Tensor, mask: Tensor, name: str, nodes: int) -> None:
+    _check_tensor(labels, "labels")
+    _check_tensor(mask, name)
     if mask.dtype != torch.bool or mask.shape != (nodes,) or not mask.any():
         got = f"{mask.dtype} of shape {tuple(mask.shape)} with {int(mask.sum())} nodes"
         raise ValueError(f"{name} must be bool of shape ({nodes},), one a node, with one node at least; got {got}.")

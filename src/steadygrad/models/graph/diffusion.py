@@ -46,6 +46,8 @@ class GraphDiffusion(nn.Module):
         gradient: str | sg.Implicit = "auto",
     ) -> None:
         super().__init__()
+        if not 0 <= floor < 1:
+            raise ValueError(f"floor must be at least 0 and below 1, so that the diffusion contracts; got {floor}.")
         if not floor < alpha < 1:
             raise ValueError(f"alpha must lie between floor={floor} and 1; got {alpha}.")
         self.prior, self.floor, self.search, self.gradient = prior, floor, search, gradient

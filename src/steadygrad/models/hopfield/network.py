@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadygrad.method import check_count
+
 
 class Hopfield(nn.Module):
     """h ← W φ(b h) on hidden and output neurons, with W symmetric and of zero diagonal, and observed neurons clamped to x.
@@ -23,8 +25,7 @@ class Hopfield(nn.Module):
     ) -> None:
         super().__init__()
         for name, count in {"pixels": pixels, "hidden": hidden}.items():
-            if count < 1:
-                raise ValueError(f"{name} must be at least 1; got {count}.")
+            check_count(name, count, least=1)
         if not slope > 0:
             raise ValueError(f"slope must be positive; got {slope}.")
         self.pixels, self.hidden, self.slope, self.factor = pixels, hidden, slope, factor

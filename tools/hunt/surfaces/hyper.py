@@ -1,0 +1,136 @@
+"""sg.hyper: hypergradients against differences of the whole training, and what implicit ones say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from drawing import Draw
+from torch import Tensor, nn
+
+import steadygrad as sg
+from steadygrad import hyper
+from surfaces.outcome import Outcome
+
+EPS = 1e-5
+LONGER = 10
+"""How many times longer a training is for differences at its end."""
+EXACT = ["bptt", "forward", sg.BPTT(checkpoints=3), sg.BPTT(memory="log"), None, "tbptt whole"]
+IMPLICIT = ["auto", "cg-rbp", "lsqr", "gmres", sg.Implicit(sg.Neumann())]
+
+
+def trial(seed: int) -> Outcome:
+    draw = Draw(seed)
+    torch.manual_seed(seed)
+    kind = draw.choice(["linear", "net", "own", "schedule", "norm", "batches"])
+    implicit = kind in ("linear", "own") and draw.happens(0.5)
+    method = draw.choice(IMPLICIT if implicit else EXACT)
+    step, values, objective, batches, state = _training(draw, kind)
+    steps = draw.whole(300, 500) if implicit else draw.whole(1, 25)
+    if method == "tbptt whole":
+        method = sg.TBPTT(steps=steps)
+    outcome = Outcome(f"{kind} {method} steps {steps} {type(step).__name__} {list(values)}")
+    options: dict[str, Any] = {"batches": batches, "steps": steps, "seed": seed}
+    if state is not None:
+        options["state"] = state
+
+    # An implicit hypergradient is that of a training at its end.
+    whole = {**options, "steps": LONGER * steps} if implicit else options
+
+    def loss_at(changed: dict[str, Tensor]) -> float:
+        return hyper.hypergradient(
+            step, changed, objective, method=sg.TBPTT(steps=1), on_failure="ignore", check=False, **whole
+        ).loss
+
+    with outcome.listening():
+        found = hyper.hypergradient(step, values, objective, method=method, **options)
+    if outcome.said or found.degenerate:
+        outcome.said.append(f"degenerate {list(found.degenerate)}" if not outcome.said else "")
+        return outcome
+    outcome.facts = {"loss": found.loss, "remaining": found.remaining, "values": {k: v.tolist() for k, v in values.items()}}
+    for name, gradient in found.gradients.items():
+        exact = _differences(loss_at, values, name)
+        least = 1e-6 * (1 + abs(found.loss))
+        left = abs(found.remaining or 0.0) / abs(found.loss)  # below 1 % nothing is said, and the gradient is off by more
+        outcome.compare(name, gradient.reshape(-1), exact, max(0.02, 10 * left) if implicit else 1e-3, least=max(least, 1e-9))
+    return outcome
+
+
+def _differences(loss_at: Callable[[dict[str, Tensor]], float], values: dict[str, Tensor], name: str) -> Tensor:
+    found = []
+    for i in range(values[name].numel()):
+        ends = []
+        for sign in (1, -1):
+            changed = {key: value.clone() for key, value in values.items()}
+            size = EPS * max(1e-2, float(changed[name].reshape(-1)[i].abs()))
+            changed[name].view(-1)[i] += sign * size
+            ends.append(loss_at(changed))
+        found.append((ends[0] - ends[1]) / (2 * size))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def _optimiser(draw: Draw, model: nn.Module, loss: Any) -> tuple[Any, dict[str, Tensor]]:
+    """An optimiser with some of its settings as hyperparameters."""
+    values: dict[str, Tensor] = {}
+    if draw.happens(0.5):
+        settings = {"rate": draw.log(0.01, 0.2), "momentum": draw.number(0, 0.9), "decay": draw.log(1e-3, 0.3)}
+        make: Any = hyper.SGD
+    else:
+        settings = {"rate": draw.log(0.003, 0.1), "beta1": draw.number(0.5, 0.95), "decay": draw.log(1e-3, 0.3)}
+        make = hyper.Adam
+    chosen = [name for name in settings if draw.happens(0.5)] or ["decay"]
+    values = {name: torch.tensor(settings[name], dtype=torch.float64) for name in chosen}
+    extra = {"decoupled": True} if make is hyper.Adam and draw.happens(0.3) else {}
+    return make(model, loss, **{k: v for k, v in settings.items() if k not in chosen}, **extra), values
+
+
+def _training(draw: Draw, kind: str) -> tuple[Any, dict[str, Tensor], Any, Any, Any]:
+    x, y = draw.normal(12, 3), draw.normal(12, 1)
+    vx, vy = draw.normal(9, 3), draw.normal(9, 1)
+    if kind == "own":
+        return _own(draw, x, y, vx, vy)
+    models = {
+        "linear": lambda: nn.Linear(3, 1),
+        "norm": lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.BatchNorm1d(4), nn.Linear(4, 1)),
+    }
+    model = models.get(kind, lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.2), nn.Linear(4, 1)))().double()
+
+    def loss(model: nn.Module, batch: Any, hyper: dict[str, Tensor]) -> Tensor:
+        bx, by = batch
+        return hyper.get("weight", torch.tensor(1.0)) * (model(bx) - by).square().mean()
+
+    def objective(model: nn.Module, hyper: dict[str, Tensor]) -> Tensor:
+        return (model(vx) - vy).square().mean()
+
+    step, values = _optimiser(draw, model, loss)
+    if kind == "schedule":
+        step = hyper.SGD(model, loss, momentum=0.5)
+        values = {"rate": torch.tensor([0.1, 0.02], dtype=torch.float64), "decay": torch.tensor(0.01, dtype=torch.float64)}
+        values["rate"] = torch.tensor(draw.log(0.01, 0.2), dtype=torch.float64)
+    if kind == "linear" and draw.happens(0.5):
+        values = {"decay": torch.tensor(draw.log(1e-2, 0.5), dtype=torch.float64)}
+        step = hyper.SGD(model, loss, rate=0.1)
+    if draw.happens(0.3):
+        values["weight"] = torch.tensor(draw.number(0.5, 2.0), dtype=torch.float64)
+    batches: Any = [(x, y)]
+    if kind == "batches":
+        batches = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
+    return step, values, objective, batches, None
+
+
+def _own(draw: Draw, x: Tensor, y: Tensor, vx: Tensor, vy: Tensor) -> tuple[Any, dict[str, Tensor], Any, Any, Any]:
+    """A step of one's own: ridge regression by momentum, a weight for each example."""
+
+    def step(state: dict[str, Tensor], hyper: dict[str, Tensor], batch: Any) -> dict[str, Tensor]:
+        w, m = state["w"], state["m"]
+        residual = (x @ w - y) * torch.sigmoid(hyper["weights"]).unsqueeze(1)
+        m = 0.5 * m + x.mT @ residual / len(x) + hyper["ridge"].exp() * w
+        return {"w": w - 0.1 * m, "m": m}
+
+    def objective(state: dict[str, Tensor], hyper: dict[str, Tensor]) -> Tensor:
+        return (vx @ state["w"] - vy).square().mean() + 0.01 * hyper["ridge"]
+
+    values = {"weights": draw.normal(12), "ridge": torch.tensor(draw.number(-3, 0), dtype=torch.float64)}
+    state = {"w": torch.zeros(3, 1, dtype=torch.float64), "m": torch.zeros(3, 1, dtype=torch.float64)}
+    return step, values, objective, [None], state
