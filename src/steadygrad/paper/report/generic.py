@@ -16,10 +16,14 @@ MOST_ROWS = 200
 def section(records: Sequence[Record]) -> Section:
     """A row a trial: what differs between the configs, then every result that is one number or word."""
     name = records[0].experiment
-    varied, fixed = split([record.config for record in records])
-    trials = table(sorted((record for record in records if record.done), key=order), varied)
-    settings = Table("settings", "Settings that all trials share.", ("setting", "value"), rows(fixed))
-    return Section(name, name, (), present(trials), settings, f"steadygrad run {name}")
+    configs = [record.config for record in records]
+    trials = table(sorted((record for record in records if record.done), key=order), split(configs)[0])
+    return Section(name, name, (), present(trials), shared(configs), f"steadygrad run {name}")
+
+
+def shared(configs: Sequence[dict[str, Any]]) -> Table:
+    fixed = split(configs)[1]
+    return Table("settings", "Settings that all trials share.", ("setting", "value"), rows(fixed))
 
 
 def table(done: Sequence[Record], varied: Sequence[str]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -200,6 +201,8 @@ class Shown:
 
     def body(self) -> Markup:
         section = self.chapter.section
+        if section.body:
+            return Markup(re.sub("\0(.+?)\0", lambda mark: self.show(mark[1].removeprefix(f"{section.name}-")), section.body))
         if not section.template:
             return self.show("*")
         template = self.environment.get_template(section.template)

@@ -1,9 +1,10 @@
-"""Panels of curves: how they are laid out, the line of a method over seeds, axes, and one legend for all of them."""
+"""Panels of curves: what one shows, how they are laid out, the line of a method over seeds, and one legend for all of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,59 @@ FEW = 16
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
 
 
+@dataclass(frozen=True)
+class Panel:
+    """The lines of several methods over the same places, each the middle of its seeds."""
+
+    curves: Mapping[str, Sequence[Points]]
+    title: str = ""
+    x: str = ""
+    y: str = ""
+    log: bool = False
+    plainly: bool = False
+    """a logarithmic height with numbers as people write them"""
+    level: float | None = None
+    """the height of a dotted line"""
+    at: float | None = None
+    """the place of a dotted line"""
+    height: tuple[float | None, float | None] = (None, None)
+    mean: bool = False
+    """mean and standard deviation over seeds, of the logarithms on a logarithmic axis, for median, lowest and highest"""
+    last: Callable[[Axes], object] | None = None
+    """what else is drawn"""
+
+    def draw(self, axis: Axes) -> None:
+        axis.set(title=self.title, xlabel=self.x, ylabel=self.y)
+        if self.log:
+            axis.set_yscale("log")
+        kept = {method: found for method, found in self.curves.items() if found}
+        for place, (method, found) in enumerate(kept.items()):
+            line(axis, method, found, place, len(kept), self.mean)
+        if self.level is not None:
+            axis.axhline(self.level, **DOTTED)
+        if self.at is not None:
+            axis.axvline(self.at, **DOTTED)
+        if self.plainly:
+            logarithmic(axis)
+        if self.height != (None, None):
+            axis.set_ylim(*self.height)
+        if self.last is not None:
+            self.last(axis)
+
+
+def draw(rows: Sequence[Sequence[Panel | None]], height: float = 2.3, **marks: dict[str, Any]) -> Picture:
+    """The panels as a picture with one legend; None leaves a place free. `marks` are lines that are no method's, by name."""
+    picture, places = grid(len(rows), len(rows[0]), height)
+    for panels, axes in zip(rows, places, strict=True):
+        for panel, axis in zip(panels, axes, strict=True):
+            if panel is None:
+                axis.set_axis_off()
+            else:
+                panel.draw(axis)
+    legend(picture, places, **marks)
+    return picture
+
+
 def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
     picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
     return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
@@ -36,26 +90,35 @@ def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
     return out
 
 
-def lines(axis: Axes, curves: dict[str, list[Points]]) -> None:
-    """A line a method."""
-    kept = {method: found for method, found in curves.items() if found}
-    for place, (method, found) in enumerate(kept.items()):
-        line(axis, method, found, place, len(kept))
-
-
-def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int) -> None:
-    """The median of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
+def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
+    """The middle of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
     values = stacked([y for _, y in found])
     some = np.isfinite(values).any(axis=0)
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = (f(values[:, some], axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax))
+    low, centre, high = spread(values[:, some], axis.get_yscale() == "log") if mean else ranged(values[:, some])
     curve(axis, method, x.tolist(), centre.tolist(), (low.tolist(), high.tolist()) if len(found) > 1 else None)
     if len(found) > 1:
         axis.collections[-1].set_alpha(0.08)  # seven of them may lie on each other
-    if len(x) < FEW:
+    if len(x) < FEW and not mean:
         axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
+
+
+def ranged(values: Array) -> list[Array]:
+    return [f(values, axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax)]
+
+
+def spread(values: Array, log: bool) -> list[Array]:
+    """The mean and a standard deviation below and above it; of the logarithms, so that one seed that blew up hides nothing."""
+    scaled = np.log(values) if log else values
+    mean, deviation = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
+    return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
+
+
+def lines(axis: Axes, curves: dict[str, list[Points]]) -> None:
+    """A line a method."""
+    Panel(curves).draw(axis)
 
 
 def same_height(axes: Sequence[Axes]) -> None:

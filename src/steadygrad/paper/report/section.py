@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from steadygrad.paper.report.verdicts import (
     CORRECTED,
     NO_DATA,
@@ -60,6 +62,9 @@ class Finding:
     length: Length | None = None
     premise: bool = True
     longer: Outcome = Outcome.MISSING
+    applicable: bool = True
+    of: Any = None
+    """what the words of the template speak of, mostly a group of trials"""
 
     @property
     def readings(self) -> tuple[Outcome, ...]:
@@ -130,6 +135,7 @@ class Section:
     settings: Table
     command: str
     """what to type to make the records again"""
+    body: Markup = Markup()
     template: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -142,3 +148,8 @@ def present(*exhibits: Exhibit | None) -> tuple[Exhibit, ...]:
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(f"the name {name!r} becomes a file and an address; use small letters, digits, - and _ only.")
+
+
+def placed(exhibit: Exhibit) -> Markup:
+    """Where an exhibit belongs in the prose of a section; the page puts it there, with its number."""
+    return Markup(f"\0{exhibit.name}\0")

@@ -81,6 +81,14 @@ METHODS: dict[str, Look] = {
     "gcn": Look("GCN", "#B58900", (0, (2, 2)), "p"),
     "forward": Look("Forward mode", "#2F4B7C", (0, (3, 1, 1, 1)), "d"),
 }
+PENALTIES = {
+    "column-l1": Look("column ℓ₁", "#0072B2", "-", "P"),
+    "gershgorin": Look("Gershgorin", "#D55E00", (0, (1.2, 1.4)), "^"),
+    "lanczos": Look("λ_min by Lanczos", "#009E73", (0, (7, 2)), "D"),
+    "frobenius": Look("Frobenius (ours)", "#CC79A7", (0, (4, 1.5, 1, 1.5)), "v"),
+    "spectral": Look("spectral norm (ours)", "#E69F00", (0, (5, 2)), "s"),
+}
+"""Never in one figure with a method, hence the same colours."""
 CHECKPOINTED = ("bptt-sqrt", "bptt-log")
 """BPTT's gradient in less memory: rows of tables of cost and accuracy, no curves of their own."""
 OTHER = Look("", "#7A5230", (0, (4, 1, 1, 1)), "h")
@@ -93,7 +101,7 @@ def use() -> AbstractContextManager[None]:
 
 def look(method: str) -> Look:
     """How a method is drawn; one that we do not know is brown and goes by its own name."""
-    return METHODS.get(method) or Look(method, OTHER.colour, OTHER.line, OTHER.marker)
+    return METHODS.get(method) or PENALTIES.get(method) or Look(method, OTHER.colour, OTHER.line, OTHER.marker)
 
 
 def ordered(methods: Sequence[str]) -> list[str]:

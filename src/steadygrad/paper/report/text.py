@@ -50,6 +50,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def rough(share: float) -> str:
+    """
+    >>> rough(0.06666), rough(0.995)
+    ('6.7 %', '99 %')
+    """
+    return percent(float(f"{share:.2g}"))
+
+
 def share(value: float) -> str:
     """A share to two digits.
 
