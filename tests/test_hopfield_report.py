@@ -20,9 +20,11 @@ from steadygrad.paper.report import Figure, page, style
 from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hopfield import section
 from steadygrad.paper.report.hopfield import trials as sorting
+from steadygrad.paper.report.hopfield.h2 import worst
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.h4 import steady_after
-from steadygrad.paper.report.hopfield.trials import HopfieldTrial, sort, start_error
+from steadygrad.paper.report.hopfield.trials import norm_of_start, sort
+from steadygrad.paper.report.trial import Trial
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED
 
 IMAGES = digits(7)
@@ -249,9 +251,9 @@ def test_steady_after_counts_from_one_and_wants_the_state_to_stay():
 
 
 def test_what_is_left_of_the_start_of_rbp():
-    trial = HopfieldTrial({"side": 7, "hidden": 51}, result((0.1,), 0.0, 0.1, rho=0.5), {})
-    assert trial.start == pytest.approx(math.sqrt(100 / 3))
-    assert start_error(trial, 10) == pytest.approx(0.5**10 * math.sqrt(100 / 3) / 0.1)
+    trial = Trial({"side": 7, "hidden": 51}, result((0.1,), 0.0, 0.1, rho=0.5), {})
+    assert norm_of_start(trial) == pytest.approx(math.sqrt(100 / 3))
+    assert worst(trial, 10) == pytest.approx(0.5**10 * math.sqrt(100 / 3) / 0.1)
 
 
 def test_images_are_read_as_they_were_packed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steadygrad.paper.records import Record
@@ -24,6 +24,13 @@ def section(records: Sequence[Record]) -> Section:
 def shared(configs: Sequence[dict[str, Any]]) -> Table:
     fixed = split(configs)[1]
     return Table("settings", "Settings that all trials share.", ("setting", "value"), rows(fixed))
+
+
+def settings(columns: Mapping[str, Mapping[str, Any]], without: Sequence[str] = ()) -> Table:
+    """Settings side by side, a column a title."""
+    names = [name for name in keys(list(columns.values())) if name not in without]
+    rows = tuple((name, *(cell(column.get(name)) for column in columns.values())) for name in names)
+    return Table("settings", "Settings of the modes.", ("setting", *columns), rows)
 
 
 def table(done: Sequence[Record], varied: Sequence[str]) -> Table:
@@ -61,7 +68,7 @@ def split(configs: Sequence[dict[str, Any]]) -> tuple[list[str], dict[str, Any]]
     return varied, fixed
 
 
-def keys(entries: Sequence[dict[str, Any]]) -> list[str]:
+def keys(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """All keys in the order in which they come first."""
     return list(dict.fromkeys(key for entry in entries for key in entry))
 

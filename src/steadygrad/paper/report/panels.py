@@ -19,6 +19,9 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Points = tuple[Sequence[float], Sequence[float | None]]
 DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
 DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
+Marks = Mapping[str, dict[str, Any]]
+"""Lines that are no method's, by name, for the legend."""
+NO_MARKS: Marks = {}
 FEW = 16
 """A line of fewer points shows its marker where no other method shows one."""
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
@@ -64,8 +67,8 @@ class Panel:
             self.last(axis)
 
 
-def draw(rows: Sequence[Sequence[Panel | None]], height: float = 2.3, **marks: dict[str, Any]) -> Picture:
-    """The panels as a picture with one legend; None leaves a place free. `marks` are lines that are no method's, by name."""
+def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
+    """The panels as a picture with one legend; None leaves a place free."""
     picture, places = grid(len(rows), len(rows[0]), height)
     for panels, axes in zip(rows, places, strict=True):
         for panel, axis in zip(panels, axes, strict=True):

@@ -71,6 +71,10 @@ class Finding:
         return self.outcome if isinstance(self.outcome, tuple) else (self.outcome,)
 
 
+Findings = tuple[Finding | None, Finding | None]
+"""As published, and where the assumptions hold; None where nobody measured it."""
+
+
 def judged(name: str, text: str, paper: str, published: Finding | None, corrected: Finding | None, why: str = "") -> Part:
     """The part with its verdicts; the corrected setting's numbers follow the reason."""
     verdict = other = NOTHING
@@ -135,7 +139,8 @@ class Section:
     settings: Table
     command: str
     """what to type to make the records again"""
-    body: Markup = Markup()
+    body: str = ""
+    """HTML, with the places of its exhibits"""
     template: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.panels import Points
+from steadygrad.paper.report.section import Finding, Findings
+from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
+from steadygrad.paper.report.text import short
+from steadygrad.paper.report.verdicts import Gap, Length, Outcome
 
 MODES = ("as-published", "corrected")
 TITLES = {"as-published": "As published", "corrected": "Corrected"}
@@ -43,10 +47,93 @@ class Trial:
 
     def latest(self, name: str) -> Any:
         """The last that was measured at a validation."""
-        return next((value for value in reversed(self.seen(name)) if value is not None), None)
+        return next((value for value in reversed(self.result.get("validation", {}).get(name, ())) if value is not None), None)
+
+    def value(self, name: str) -> Any:
+        """A number by its name: of the result, of what was measured beside it, or the last of the validations."""
+        return next((of[name] for of in (self.result, self.measured) if name in of), None) or self.latest(name)
 
 
 T = TypeVar("T", bound=Trial)
+WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
+"""The methods that have no K."""
+Measure = Callable[[Trial], float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trials that differ in method, K and seed only."""
+
+    mode: str
+    setting: dict[str, Any]
+    trials: tuple[Trial, ...]
+    K: int | None = None
+    """the K that is meant where none is named"""
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.mode]
+
+    @property
+    def length(self) -> Length | None:
+        """How long was trained, beside the paper."""
+        return None
+
+    @property
+    def seeds(self) -> int:
+        return seeds_of(self.trials)
+
+    def of(self, method: str, K: int | None = None) -> list[Trial]:
+        """The trials of a method and K, by seed."""
+        steps = K or self.K
+        found = (
+            t for t in self.trials if t.method == method and (steps is None or method in WHOLE or t.config["steps"] == steps)
+        )
+        return sorted(found, key=lambda trial: trial.seed)
+
+    def methods(self, K: int | None = None) -> list[str]:
+        """The methods that have a trial with this K, in the order of all our figures."""
+        return [method for method in ordered([trial.method for trial in self.trials]) if self.of(method, K)]
+
+    def pairs(self, method: str, K: int | None = None, other: str = "bptt") -> list[tuple[Trial, Trial]]:
+        """Trials of a method, each with the other's from the same seed."""
+        theirs = {trial.seed: trial for trial in self.of(other)}
+        return [(trial, theirs[trial.seed]) for trial in self.of(method, K) if trial.seed in theirs]
+
+    def gaps(self, one: str, other: str, measure: Measure) -> list[float]:
+        """`measure` of one method minus the other's, over the seeds that both have."""
+        return [measure(ours) - measure(theirs) for ours, theirs in self.pairs(one, other=other)]
+
+    def gap(self, one: str, other: str, measure: Measure) -> Gap | None:
+        return Gap.of(self.gaps(one, other, measure))
+
+    def median(self, method: str, name: str, K: int | None = None) -> float | None:
+        """The median over seeds of a number by its name."""
+        return middle(self.of(method, K), lambda trial: trial.value(name))
+
+    def rows(self, methods: Iterable[str], *names: str) -> list[tuple[str, ...]]:
+        """A row a method: its label and the medians of these numbers."""
+        return [(look(method).label, *(short(self.median(method, name)) for name in names)) for method in methods]
+
+    def curves(self, series: Callable[[Trial], Points | None], methods: Sequence[str] | None = None) -> dict[str, list[Points]]:
+        """What a panel draws of each method."""
+        names = self.methods() if methods is None else methods
+        return {method: [points for trial in self.of(method) if (points := series(trial))] for method in names}
+
+
+G = TypeVar("G", bound=Group)
+
+
+def judged(
+    published: Sequence[G],
+    corrected: G | None,
+    rule: Callable[[G], Outcome],
+    seeds: Callable[[G], int] = lambda group: group.seeds,
+) -> Findings:
+    """What the first group as published says that has what the rule takes, and what the corrected one says if it has."""
+    kept = first(published, rule), first([corrected] if corrected else [], rule)
+    ours, fixed = (Finding(rule(one), seeds=seeds(one), length=one.length, of=one) if one else None for one in kept)
+    return ours, fixed
 
 
 def read(kind: type[T], records: Sequence[Record], before: Mapping[str, Any]) -> list[T]:
@@ -98,7 +185,7 @@ def median(values: Iterable[float | None]) -> float | None:
     return statistics.median(found) if found else None
 
 
-def middle(trials: Sequence[T], measure: Callable[[T], float | None]) -> float | None:
+def middle(trials: Iterable[S], measure: Callable[[S], float | None]) -> float | None:
     """The median over the trials in which there is something to measure; what is not finite counts as infinite."""
     found = [value if math.isfinite(value) else math.inf for trial in trials if (value := measure(trial)) is not None]
     return statistics.median(found) if found else None

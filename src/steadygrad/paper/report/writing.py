@@ -7,6 +7,7 @@ template knows what its Python file defines, the sorted records as `found`, and 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from types import ModuleType
@@ -16,24 +17,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from steadygrad.paper.report import text
-from steadygrad.paper.report.section import Exhibit, Figure, Finding, Part, Section, Table, placed
+from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
+Words = Iterable[str]
+Rows = Iterable[Words]
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = (
-    text.tied,
-    text.short,
-    text.number,
-    text.percent,
-    text.rough,
-    text.share,
-    text.times,
-    text.span,
-    text.strokes,
-    text.plural,
-)
+FILTERS = ("tied", "short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural")
+"""Functions of text.py that templates use."""
 
 
 @cache
@@ -45,12 +38,18 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update({each.__name__: each for each in (*FILTERS, label, mark)})
+    filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark}
+    filters |= {"each": each, "median": statistics.median, "mean": statistics.fmean}
+    made.filters.update(filters)
     return made
 
 
 def label(method: str) -> str:
     return look(method).label
+
+
+def each(items: Iterable[Any], function: Callable[[Any], Any]) -> list[Any]:
+    return [function(item) for item in items]
 
 
 def plain(words: str) -> str:
@@ -77,15 +76,7 @@ class Writer:
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "BANDS": BANDS}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**names, **tools})
 
-    def part(
-        self,
-        name: str,
-        findings: tuple[Finding | None, Finding | None],
-        text: str,
-        paper: str,
-        why: str = "",
-        caller: Caller = None,
-    ) -> str:
+    def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
         """{% call(s) part("H1a", judged, "It learns", "0.3", "Why.") %}what s, the trials judged, have{% endcall %}"""
         published, corrected = findings
         words = [plain(caller(finding.of)) if caller and finding else "" for finding in findings]
@@ -101,30 +92,20 @@ class Writer:
         self.parts.append(Part(name, plain(text), plain(paper), words[0], *verdicts, why.strip()))
         return ""
 
-    def table(
-        self,
-        name: str,
-        head: Iterable[str],
-        rows: Iterable[Sequence[str]],
-        caption: str = "",
-        note: str = "",
-        caller: Caller = None,
-    ) -> Markup:
+    def table(self, name: str, head: Words, rows: Rows, caption: str = "", note: str = "", caller: Caller = None) -> str:
         """The table at this place, with its caption as argument or inside a call block; none without rows."""
         body = tuple(map(tuple, rows))
         if not body:
-            return Markup()
+            return ""
         words = plain(caller() if caller else caption)
         return self.kept(Table(f"{self.name}-{name}", words, tuple(head), body, plain(note)))
 
-    def figure(
-        self, name: str, draw: Callable[..., Any], *about: Any, records: int, alt: str, caller: Callable[[], str]
-    ) -> Markup:
+    def figure(self, name: str, draw: Callable[..., Any], *about: Any, records: int, alt: str, caller: Callable[[], str]) -> str:
         """The figure that draw(*about) makes at this place, its caption inside a call block; none without records."""
         if not records:
-            return Markup()
+            return ""
         return self.kept(Figure(f"{self.name}-{name}", plain(caller()), plain(alt), partial(draw, *about), records))
 
-    def kept(self, exhibit: Exhibit) -> Markup:
+    def kept(self, exhibit: Exhibit) -> str:
         self.exhibits.append(exhibit)
         return placed(exhibit)

@@ -47,7 +47,7 @@ def draw(found: Any) -> Picture:
         )
         for key, title in SHOWN.items()
     ]
-    return draw_panels([panels], 2.6)
+    return draw_panels([panels], height=2.6)
 
 
 def rows(found: Any) -> list[tuple[str, ...]]:

@@ -66,12 +66,12 @@ def draw(found: Any) -> Picture:
         upper.append(Panel(errors, f"ρ(J) = {centre(trials, 'spectral_radius')}", "", words[0], log=True, height=(1e-16, 30)))
 
         def bounds(axis: Axes, trials: list[Trial] = trials) -> None:
-            for K, bound in measured(trials, "bound"):
-                axis.plot(K, bound, **DASHED)
+            for trial in trials:
+                axis.plot(trial.result["K"], trial.result["bound"], **DASHED)
 
         series = {"neumann-rbp": measured(trials, "p3")}
         lower.append(Panel(series, "", "K", words[1], log=True, height=(1e-12, 1e6), last=bounds))
-    return draw_panels([upper, lower], 2.1, **{"bound of P3": DASHED})
+    return draw_panels([upper, lower], {"bound of P3": DASHED}, 2.1)
 
 
 def measured(trials: Iterable[Trial], key: str) -> list[Points]:
