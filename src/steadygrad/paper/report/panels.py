@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Panel:
 
     def draw(self, axis: Axes) -> None:
         axis.set(title=self.title, xlabel=self.x, ylabel=self.y)
-        if self.log:
+        if self.log or self.plainly:
             axis.set_yscale("log")
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
@@ -76,8 +77,18 @@ def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height
                 axis.set_axis_off()
             else:
                 panel.draw(axis)
+    said_once(places)
     legend(picture, places, **marks)
     return picture
+
+
+def said_once(rows: Sequence[Sequence[Axes]]) -> None:
+    """No words that the panel to the left or the one below says too."""
+    for axes in rows:
+        for left, axis in reversed(list(pairwise(axes))):
+            axis.set_ylabel("" if axis.get_ylabel() == left.get_ylabel() else axis.get_ylabel())
+    for axis, below in ((axis, below) for upper, lower in pairwise(rows) for axis, below in zip(upper, lower, strict=True)):
+        axis.set_xlabel("" if axis.get_xlabel() == below.get_xlabel() else axis.get_xlabel())
 
 
 def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
@@ -85,22 +96,23 @@ def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[li
     return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
 
 
-def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
-    """The rows as one array; NaN where something is missing, not finite, or zero, which no logarithm can show."""
+def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
+    """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
     out = np.full((len(rows), max(map(len, rows))), np.nan)
     for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = [value if value and math.isfinite(value) else np.nan for value in values]
+        row[: len(values)] = [v if v is not None and math.isfinite(v) and (v or not positive) else np.nan for v in values]
     return out
 
 
 def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
     """The middle of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
-    values = stacked([y for _, y in found])
+    log = axis.get_yscale() == "log"
+    values = stacked([y for _, y in found], positive=log)
     some = np.isfinite(values).any(axis=0)
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = spread(values[:, some], axis.get_yscale() == "log") if mean else ranged(values[:, some])
+    low, centre, high = spread(values[:, some], log) if mean else ranged(values[:, some])
     curve(axis, method, x.tolist(), centre.tolist(), (low.tolist(), high.tolist()) if len(found) > 1 else None)
     if len(found) > 1:
         axis.collections[-1].set_alpha(0.08)  # seven of them may lie on each other

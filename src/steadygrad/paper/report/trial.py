@@ -51,7 +51,10 @@ class Trial:
 
     def value(self, name: str) -> Any:
         """A number by its name: of the result, of what was measured beside it, or the last of the validations."""
-        return next((of[name] for of in (self.result, self.measured) if name in of), None) or self.latest(name)
+        for known in (self.result, self.measured):
+            if name in known:
+                return known[name]
+        return self.latest(name)
 
 
 T = TypeVar("T", bound=Trial)

@@ -61,16 +61,18 @@ def draw(found: Any) -> Picture:
     upper: list[Panel] = []
     lower: list[Panel] = []
     for radius in found.radii:
-        trials, words = found.at(radius), ("", "") if upper else ("relative error", "norm of the error")
+        trials = found.at(radius)
         errors = {method: measured(trials, key) for key, method in METHODS.items()}
-        upper.append(Panel(errors, f"ρ(J) = {centre(trials, 'spectral_radius')}", "", words[0], log=True, height=(1e-16, 30)))
+        upper.append(
+            Panel(errors, f"ρ(J) = {centre(trials, 'spectral_radius')}", "", "relative error", log=True, height=(1e-16, 30))
+        )
 
         def bounds(axis: Axes, trials: list[Trial] = trials) -> None:
             for trial in trials:
                 axis.plot(trial.result["K"], trial.result["bound"], **DASHED)
 
         series = {"neumann-rbp": measured(trials, "p3")}
-        lower.append(Panel(series, "", "K", words[1], log=True, height=(1e-12, 1e6), last=bounds))
+        lower.append(Panel(series, "", "K", "norm of the error", log=True, height=(1e-12, 1e6), last=bounds))
     return draw_panels([upper, lower], {"bound of P3": DASHED}, 2.1)
 
 
