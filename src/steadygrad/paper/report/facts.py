@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from steadygrad.paper.records import Record
@@ -20,27 +18,11 @@ MACHINE = ("cpu", "cores", "platform")
 SOFTWARE = ("steadygrad", "commit", "torch", "python")
 
 
-@dataclass(frozen=True)
-class Machine:
-    trials: str
-    hardware: str
-    software: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    trial: str
-    config: str
-    error: str
-    last: str
-    """the last line of the error: what it says in short"""
-
-
-def machines(records: Sequence[Record]) -> list[Machine]:
-    """Each machine with its software and how many trials ran on it, the busiest first."""
+def machines(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+    """How many trials ran on each machine with its software, the busiest first."""
     found = Counter((hardware(record.environment), software(record.environment)) for record in records)
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return [Machine(plural(count, "trial"), *names) for names, count in ranked]
+    return [(plural(count, "trial"), *names) for names, count in ranked]
 
 
 def hardware(environment: dict[str, Any]) -> str:
@@ -71,14 +53,6 @@ def time(records: Sequence[Record]) -> str:
     if days:
         text += f", started {days[0]}" if days[0] == days[-1] else f", started {days[0]} to {days[-1]}"
     return text
-
-
-def failures(records: Sequence[Record]) -> list[Failure]:
-    return [
-        Failure(record.trial, json.dumps(record.config), error, (error.strip().splitlines() or ["no message"])[-1])
-        for record in records
-        if (error := record.error) is not None
-    ]
 
 
 def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.section import Section, Table, present
+from steadygrad.paper.report.section import Section, Table
 from steadygrad.paper.report.text import number, plural
 
 MOST_ROWS = 200
@@ -18,7 +18,7 @@ def section(records: Sequence[Record]) -> Section:
     name = records[0].experiment
     configs = [record.config for record in records]
     trials = table(sorted((record for record in records if record.done), key=order), split(configs)[0])
-    return Section(name, name, (), present(trials), shared(configs), f"steadygrad run {name}")
+    return Section(name, name, (), (trials,) if trials.rows else (), shared(configs), f"steadygrad run {name}")
 
 
 def shared(configs: Sequence[dict[str, Any]]) -> Table:

@@ -25,7 +25,6 @@ Marks = Mapping[str, dict[str, Any]]
 NO_MARKS: Marks = {}
 FEW = 16
 """A line of fewer points shows its marker where no other method shows one."""
-BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
 
 
 @dataclass(frozen=True)
@@ -129,11 +128,6 @@ def spread(values: Array, log: bool) -> list[Array]:
     scaled = np.log(values) if log else values
     mean, deviation = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
     return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
-
-
-def lines(axis: Axes, curves: dict[str, list[Points]]) -> None:
-    """A line a method."""
-    Panel(curves).draw(axis)
 
 
 def same_height(axes: Sequence[Axes]) -> None:

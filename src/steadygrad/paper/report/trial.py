@@ -57,7 +57,6 @@ class Trial:
         return self.latest(name)
 
 
-T = TypeVar("T", bound=Trial)
 WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
 """The methods that have no K."""
 Measure = Callable[[Trial], float]
@@ -139,22 +138,18 @@ def judged(
     return ours, fixed
 
 
-def read(kind: type[T], records: Sequence[Record], before: Mapping[str, Any]) -> list[T]:
+def read(records: Sequence[Record], before: Mapping[str, Any]) -> list[Trial]:
     """Trials of the records that have a result; settings that came later are as they were `before`."""
-    return [kind({**before, **r.config}, r.result, r.measured) for r in records if r.result is not None]
-
-
-def by_seed(trials: Iterable[T]) -> list[T]:
-    return sorted(trials, key=lambda trial: trial.seed)
+    return [Trial({**before, **r.config}, r.result, r.measured) for r in records if r.result is not None]
 
 
 def seeds_of(trials: Iterable[Trial]) -> int:
     return len({trial.seed for trial in trials})
 
 
-def grouped(trials: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
+def grouped(trials: Iterable[Trial], key: Callable[[Trial], Any]) -> list[list[Trial]]:
     """The trials that share a key, in the order in which it comes first."""
-    found: dict[Any, list[T]] = {}
+    found: dict[Any, list[Trial]] = {}
     for trial in trials:
         found.setdefault(key(trial), []).append(trial)
     return list(found.values())

@@ -85,6 +85,11 @@ def mark(verdict: str) -> str:
     return MARKS.get(verdict, "–")
 
 
+def kind(verdict: str) -> str:
+    """The colour of a verdict, as a class of CSS."""
+    return {"✓": "good", "✗": "bad", "◐": "half"}.get(mark(verdict), "open")
+
+
 def as_published(
     *readings: Outcome, length: Length | None, seeds: Seeds, premise: bool = True, longer: Outcome = Outcome.MISSING
 ) -> Verdict:

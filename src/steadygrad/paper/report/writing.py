@@ -6,6 +6,7 @@ template knows what its Python file defines, the sorted records as `found`, and 
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from markupsafe import Markup
 from steadygrad.paper.report import text
 from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, mark, where_assumptions_hold
+from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
 Words = Iterable[str]
@@ -38,8 +39,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark}
-    filters |= {"each": each, "median": statistics.median, "mean": statistics.fmean}
+    filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark, "kind": kind}
+    filters |= {"each": each, "json": json.dumps, "median": statistics.median, "mean": statistics.fmean}
     made.filters.update(filters)
     return made
 

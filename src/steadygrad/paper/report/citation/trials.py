@@ -123,7 +123,7 @@ class Sorted:
 
 
 def sort(records: Sequence[Record]) -> Sorted:
-    trials = [trial for trial in read(Trial, records, BEFORE) if "test_accuracy" in trial.result]
+    trials = [trial for trial in read(records, BEFORE) if "test_accuracy" in trial.result]
     known = [[t for t in trials if (t.config["graph"], t.config["mode"]) == (graph, mode)] for graph in GRAPHS for mode in MODES]
     return Sorted(tuple(place(of) for of in known if of))
 

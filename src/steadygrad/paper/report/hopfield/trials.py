@@ -116,7 +116,7 @@ class Sorted:
 
 def sort(records: Sequence[Record]) -> Sorted:
     """The mode's own setting is the one with most methods, then most trials; what is left departs from the nearest mode."""
-    groups = grouped(read(Trial, records, BEFORE), lambda trial: setting(trial, FREE))
+    groups = grouped(read(records, BEFORE), lambda trial: setting(trial, FREE))
     settings = [
         Setting(of[0].config["mode"], {k: v for k, v in of[0].config.items() if k not in FREE}, tuple(of)) for of in groups
     ]

@@ -149,7 +149,7 @@ def seeds(cells: Sequence[Cell]) -> tuple[int, int]:
 
 
 def sort(records: Sequence[Record]) -> Sorted:
-    trials = read(Trial, records, BEFORE)
+    trials = read(records, BEFORE)
     modes = (sort_mode(name, [trial for trial in trials if trial.config.get("mode") == name]) for name in MODES)
     return Sorted(tuple(mode for mode in modes if mode.cells or mode.errors or mode.costs))
 

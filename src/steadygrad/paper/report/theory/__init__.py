@@ -43,7 +43,7 @@ class Maps:
 
 def section(records: Sequence[Record]) -> Section:
     """Of the maps of the larger size, where there are several: quick ones do not push aside what is still being run."""
-    trials = read(Trial, records, {})
+    trials = read(records, {})
     size = max((trial.config["size"] for trial in trials), default=0)
     kept = [trial for trial in trials if trial.config["size"] == size]
     maps = Maps(*(tuple(trial for trial in kept if trial.config["part"] == part) for part in ("series", "penalty")))
