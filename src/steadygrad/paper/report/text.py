@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -119,12 +119,18 @@ def times(value: float) -> str:
     return f"{number(float(f'{value:.3g}'))} times"
 
 
-def strokes(values: Sequence[float | None], digits: int = 2) -> str:
+def strokes(values: Sequence[float | None] | float | None, digits: int = 2) -> str:
     """
     >>> strokes([0.123, 4.56])
     '0.12 / 4.6'
     """
-    return " / ".join(number(None if value is None else float(f"{value:.{digits}g}")) for value in values)
+    several = values if isinstance(values, Iterable) else [values]
+    return " / ".join(number(None if value is None else float(f"{value:.{digits}g}")) for value in several)
+
+
+def unbroken(text: str) -> str:
+    """The text in one line."""
+    return text.replace(" ", NO_BREAK)
 
 
 def span(values: Sequence[float]) -> str:

@@ -23,10 +23,8 @@ from steadygrad.paper.report.style import look
 from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
-Words = Iterable[str]
-Rows = Iterable[Words]
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = ("tied", "short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural")
+FILTERS = ("tied", "short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
 """Functions of text.py that templates use."""
 
 
@@ -56,6 +54,10 @@ def each(items: Iterable[Any], function: Callable[[Any], Any]) -> list[Any]:
 def plain(words: str) -> str:
     """Words of a template in one line, without the marks of HTML; the spaces that do not break stay."""
     return re.sub(r"[ \n]+", " ", words.unescape() if isinstance(words, Markup) else words).strip()
+
+
+def cells(line: str) -> tuple[str, ...]:
+    return tuple(cell.strip(" ") for cell in line.split("|"))
 
 
 class Writer:
@@ -93,13 +95,11 @@ class Writer:
         self.parts.append(Part(name, plain(text), plain(paper), words[0], *verdicts, why.strip()))
         return ""
 
-    def table(self, name: str, head: Words, rows: Rows, caption: str = "", note: str = "", caller: Caller = None) -> str:
-        """The table at this place, with its caption as argument or inside a call block; none without rows."""
-        body = tuple(map(tuple, rows))
-        if not body:
-            return ""
-        words = plain(caller() if caller else caption)
-        return self.kept(Table(f"{self.name}-{name}", words, tuple(head), body, plain(note)))
+    def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:
+        """The table at this place, its rows in a call block, a line each with | between the cells; none without rows."""
+        rows = tuple(cells(line) for line in Markup(caller()).unescape().splitlines() if line.strip())
+        made = Table(f"{self.name}-{name}", plain(caption), cells(head), rows, plain(note))
+        return self.kept(made) if rows else ""
 
     def figure(self, name: str, draw: Callable[..., Any], *about: Any, records: int, alt: str, caller: Callable[[], str]) -> str:
         """The figure that draw(*about) makes at this place, its caption inside a call block; none without records."""

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from steadygrad.paper.report.citation.trials import Place, Sorted, test
-from steadygrad.paper.report.style import CHECKPOINTED, look
-from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Trial, called, median, middle
+from steadygrad.paper.report.style import CHECKPOINTED
+from steadygrad.paper.report.trial import called, median
 from steadygrad.paper.report.verdicts import Gap
 
-SHOWN = ("evaluations", "cpu_ms", "time", "mb", "memory", "cosine", "error")
-MEASURED = ("milliseconds_per_epoch", "epoch_mb", "training_seconds", "peak_mb")
 
 
-def costs(place: Place) -> list[tuple[str, ...]]:
-    """What each method costs per epoch: evaluations of F, products, and what was measured."""
-    made: list[tuple[str, ...]] = []
-    for method in (method for method in place.methods() if method not in ("baseline", *CHECKPOINTED)):
-        trials = place.of(method)
-        counted = [middle(trials, lambda t, k=k: per_epoch(t, k)) for k in ("evaluations", "products")]
-        measured = [middle(trials, lambda t, k=k: t.measured.get(k)) for k in MEASURED]
-        made.append((look(method).label, *map(short, (*counted, *measured))))
-    return made
-
-
-def per_epoch(trial: Trial, name: str) -> float | None:
-    done = len(trial.result["training_loss"])
-    return trial.result[name] / done if done and trial.result[name] else None
+def per_epoch(place: Place, method: str, name: str) -> float | None:
+    """A count of the whole training, divided by its epochs."""
+    counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]
+    return median(count / epochs if epochs and count else None for count, epochs in counts)
 
 
 def in_turns(place: Place) -> dict[str, dict[str, float]]:
@@ -44,14 +31,11 @@ def turned(found: Sorted) -> list[Place]:
     return [place for place in found.places if in_turns(place)]
 
 
-def exact(place: Place) -> list[tuple[str, ...]]:
-    """What an exact gradient in little memory costs beside Neumann-RBP, and how it ends: test accuracy minus BPTT's."""
-    made: list[tuple[str, ...]] = []
-    for method, one in in_turns(place).items():
-        gaps = place.gaps(method, "bptt", test)
-        mean = f"{sum(gaps) / len(gaps):+.1f}".replace("-", "−") if gaps else "–"
-        made.append((look(method).label, *(short(one[key]) for key in SHOWN), str(Gap.of(gaps) or mean), str(len(gaps))))
-    return made
+def above_exact(place: Place, method: str) -> str:
+    """Test accuracy minus BPTT's, seed by seed, with its standard error where there are enough seeds; and over how many."""
+    gaps = place.gaps(method, "bptt", test)
+    mean = f"{sum(gaps) / len(gaps):+.1f}".replace("-", "−") if gaps else "–"
+    return f"{Gap.of(gaps) or mean} | {len(gaps)}"
 
 
 def strayed(place: Place) -> dict[str, list[float]]:

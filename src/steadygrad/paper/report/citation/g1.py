@@ -13,7 +13,7 @@ from steadygrad.paper.report.style import CHECKPOINTED, look
 from steadygrad.paper.report.trial import TITLES, Trial, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
 
-__all__ = ["NAMES"]  # for the template
+__all__ = ["NAMES", "validation"]  # for the template
 WORSE = ("bptt", "rbp-uniform", "cg-rbp")
 """What Neumann-RBP and TBPTT are to beat, besides a baseline."""
 LEVEL = 1.0
@@ -21,7 +21,6 @@ LEVEL = 1.0
 FAR = 5.0
 """With too few seeds for a standard error, two methods are apart that differ by more than this, in points."""
 
-HEADS = {"as-published": "published", "corrected": "corrected"}
 
 
 def level(place: Place) -> Outcome:
@@ -99,19 +98,14 @@ def spread(place: Place, method: str, measure: Callable[[Trial], float]) -> str:
     return "–" if mean is None else f"{mean:.2f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def rows(places: Sequence[Place], graph: str) -> list[tuple[str, ...]]:
-    """Test accuracy, and the best validation accuracy beside it, in both modes and in the paper."""
-    made: list[tuple[str, ...]] = []
-    for method in in_order([trial.method for place in places for trial in place.trials]):
-        cells = [spread(place, method, measure) for place in places for measure in (test, validation)]
-        fewer = sorted({len(place.of(method)) for place in places} - {0}) if method in CHECKPOINTED else []
-        again = f", {' to '.join(dict.fromkeys(map(str, (fewer[0], fewer[-1]))))} seeds" if fewer else ""
-        made.append((look(method).label + again, PAPER.get(graph, {}).get(method, "–"), *cells))
-    return made
+def tried(places: Sequence[Place]) -> list[str]:
+    return in_order([trial.method for place in places for trial in place.trials])
 
 
-def heads(places: Sequence[Place]) -> list[str]:
-    return [head for place in places for head in (f"{HEADS[place.mode]}: test", "validation")]
+def fewer(places: Sequence[Place], method: str) -> str:
+    """How many seeds BPTT in less memory has, where that is not as many as the others."""
+    found = sorted({len(place.of(method)) for place in places} - {0}) if method in CHECKPOINTED else []
+    return f", {' to '.join(dict.fromkeys(map(str, (found[0], found[-1]))))} seeds" if found else ""
 
 
 def counts(places: Sequence[Place]) -> str:
@@ -121,18 +115,10 @@ def counts(places: Sequence[Place]) -> str:
     return "; ".join(f"{TITLES[place.mode].lower()}: {span}" for place, span in zip(places, spans, strict=True))
 
 
-def others(found: Sorted) -> list[tuple[str, ...]]:
-    """The trials of gradient methods with other settings than those of their mode."""
-    made: list[tuple[str, ...]] = []
-    for place in found.places:
-        for other in place.others:
-            changed = [k for k, value in place.setting.items() if other.setting.get(k) != value and k != "validate_every"]
-            words = ", ".join(f"{key} {other.setting.get(key)}" for key in changed)
-            for t in (t for method in other.gradients() for t in other.of(method)):
-                first, last = (f"{t.result['training_loss'][i]:.2f}" for i in (0, -1))
-                cells = (first, last, str(t.result["best_epoch"]), f"{test(t):.2f}", f"{validation(t):.2f}")
-                made.append((place.title, words, look(t.method).label, str(t.seed), *cells))
-    return made
+def changed(place: Place, other: Place) -> str:
+    """What is not as in the place: "epochs 500"."""
+    names = [k for k, value in place.setting.items() if other.setting.get(k) != value and k != "validate_every"]
+    return ", ".join(f"{name} {other.setting.get(name)}" for name in names)
 
 
 def kept(found: Sorted) -> list[dict[str, Any]]:

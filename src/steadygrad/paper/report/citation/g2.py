@@ -7,11 +7,9 @@ from itertools import pairwise
 
 from steadygrad.paper.report.citation.g1 import counts, papers, spread
 from steadygrad.paper.report.citation.trials import PAPER, Place, Sorted, validation
-from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import TITLES
 from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
 
-__all__ = ["TITLES", "counts", "papers"]  # for the template
+__all__ = ["counts", "papers", "spread"]  # for the template
 METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
@@ -39,8 +37,3 @@ def paper_errors() -> float:
 def tried(found: Sorted) -> list[Place]:
     return [place for place in found.on("cora") if any(map(place.of, METHODS))]
 
-
-def rows(places: list[Place]) -> list[tuple[str, ...]]:
-    if not places:
-        return []
-    return [(look(m).label, PAPER["cora"][m], *(spread(place, m, validation) for place in places)) for m in METHODS]

@@ -153,20 +153,8 @@ def initial_radius(place: Place) -> float | None:
     return middle(trials, lambda trial: trial.result.get("spectral_radius_initial"))
 
 
-def diagnosis(place: Place) -> list[tuple[str, ...]]:
-    """Difference norm in both scalings, ρ(J), adjoint residual and the verdict of sg.diagnose, a row a method."""
-    made: list[tuple[str, ...]] = []
-    for method in place.gradients():
-        trials = place.of(method)
-        found = next((trial.result["diagnosis"] for trial in trials if trial.result.get("diagnosis")), None)
-        *moved, residual = (
-            short(middle(trials, lambda t, k=k: t.latest(k)))
-            for k in ("difference_relative", "difference_scaled", "adjoint_residual")
-        )
-        rho = short(middle(trials, lambda trial: trial.result.get("spectral_radius")))
-        norms = bound(found, "norm", "≥"), bound(found, "min_singular_value", "≤")
-        made.append((look(method).label, *moved, rho, *norms, residual, verdict(found)))
-    return made
+def diagnosed(place: Place, method: str) -> dict[str, Any] | None:
+    return next((trial.result["diagnosis"] for trial in place.of(method) if trial.result.get("diagnosis")), None)
 
 
 def bound(found: dict[str, Any] | None, name: str, sign: str) -> str:

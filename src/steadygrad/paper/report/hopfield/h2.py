@@ -14,8 +14,7 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hopfield.trials import Setting, Sorted, left, norm_of_start, training
 from steadygrad.paper.report.panels import DOTTED, Panel, draw
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.style import look, ordered
-from steadygrad.paper.report.text import NO_BREAK, short
+from steadygrad.paper.report.style import ordered
 from steadygrad.paper.report.trial import WHOLE, Trial, largest, middle, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
@@ -86,21 +85,13 @@ def first_ratios(setting: Setting, method: str) -> list[str]:
     return [f"{min(of):.2g}–{max(of):.2g}" if of else "–" for of in found]
 
 
-def success_rows(found: Sorted, counts: list[int]) -> list[tuple[str, ...]]:
-    """Success under both readings and pixel error beside the paper's rates, a row a method."""
-    made: list[tuple[str, ...]] = []
-    for method in ordered([trial.method for setting in found.all for trial in setting.trials]):
-        paper = [f"{100 * PAPER[method][K]:.0f}" for K in counts if K in PAPER.get(method, {})]
-        cells = [" / ".join(paper) + " %" if len(paper) == len(counts) else "–"]
-        cells += [succeeded(s, method, success) for s in found.all for success in READINGS.values()]
-        cells += [wrong(s, method) for s in found.all]
-        made.append((look(method).label, *(cell.replace(" ", NO_BREAK) for cell in cells)))
-    return made
+def paper_rates(method: str, counts: list[int]) -> str:
+    known = [f"{100 * PAPER[method][K]:.0f}" for K in counts if K in PAPER.get(method, {})]
+    return " / ".join(known) + " %" if len(known) == len(counts) else "–"
 
 
-def success_heads(found: Sorted) -> list[str]:
-    heads = [f"{setting.title.lower()}, {name}" for setting in found.all for name in READINGS]
-    return ["method", "paper", *heads, *(f"% wrong, {setting.title.lower()}" for setting in found.all)]
+def methods(found: Sorted) -> list[str]:
+    return ordered([trial.method for setting in found.all for trial in setting.trials])
 
 
 def tried(setting: Setting, method: str) -> list[list[Trial]]:
@@ -143,15 +134,9 @@ def worst(trial: Trial, K: int, place: int = 0) -> float:
     return max(filter(None, left_of_start(trial, K)), default=(math.nan,) * 3)[place]
 
 
-def start_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """Why: what K steps leave of RBP's start, from BPTT's ρ and b, against the residual that RBP had, and how it ended."""
-    made: list[tuple[str, ...]] = []
-    for s, K in ((setting, K) for setting in found.all if exact(setting) for K in setting.counts if setting.of("rbp-uniform", K)):
-        cells = [middle(exact(s), partial(worst, K=K, place=place)) for place in (1, 2, 0)]
-        both = ("rbp-uniform", "rbp-zeros")
-        cells += [middle(s.of(m, K), lambda trial: largest(trial.seen("adjoint_residual"))) for m in both]
-        made.append((s.title, str(K), *map(short, (*cells, *(ends(s, m, K) for m in both)))))
-    return made
+def residual(setting: Setting, method: str, K: int) -> float | None:
+    """The largest residual of the adjoint equation in training, median over seeds."""
+    return middle(setting.of(method, K), lambda trial: largest(trial.seen("adjoint_residual")))
 
 
 def ends(setting: Setting, method: str, K: int) -> float | None:
@@ -159,8 +144,9 @@ def ends(setting: Setting, method: str, K: int) -> float | None:
     return middle(setting.pairs(method, K), lambda pair: ratio(*(trial.result["final_loss"] for trial in pair)) or 0.0)
 
 
-def left_words(setting: Setting) -> list[float | None]:
-    return [middle(exact(setting), partial(worst, K=K)) for K in setting.counts]
+def at_worst(setting: Setting, K: int, place: int = 0) -> float | None:
+    """In the middle of BPTT's trials: ρᴷ‖z₀‖/‖b‖ where it is largest, or ρ or ‖b‖ there."""
+    return middle(exact(setting), lambda trial: worst(trial, K, place))
 
 
 def zeros(found: Sorted) -> list[float]:

@@ -53,17 +53,9 @@ def moved(setting: Setting, key: str) -> float:
     return middle(setting.good, lambda trial: trial.result[key]["relative"][WITHIN - 1]) or 0.0
 
 
-def step_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """From which step on the state moves less than a tolerance."""
-    made: list[tuple[str, ...]] = []
-    for setting in (s for s in (*found.all, *found.longer) if s.good):
-        for key, words in ((CLEAN, "clean"), (CORRUPTED, "corrupted")):
-            cells = [spread(steps(setting, key, tolerance), setting.setting["updates"]) for tolerance in TOLERANCES]
-            made.append((setting.title, f"{setting.setting['passes']:,}", words, *cells))
-    return made
-
-
-def spread(found: Sequence[int | None], most: int) -> str:
+def spread(setting: Setting, key: str, tolerance: float) -> str:
+    """The step from which on the state moves less than a tolerance: the range over trials."""
+    found, most = steps(setting, key, tolerance), setting.setting["updates"]
     inside = sorted(step for step in found if step is not None)
     ends = [*map(str, inside[:1]), f"> {most}" if len(inside) < len(found) else str(inside[-1])]
     return " to ".join(dict.fromkeys(ends))

@@ -17,10 +17,9 @@ from steadygrad.paper.report.style import curve, look, ordered
 from steadygrad.paper.report.text import number, percent, short
 from steadygrad.paper.report.trial import WHOLE, Trial, grouped, middle
 
-__all__ = ["K", "wrong_pixels"]  # for the template
+__all__ = ["WHOLE", "K", "left", "middle"]  # for the template
 LONG = 3
 """A variant of so many times the passes of its mode gets a curve of its own."""
-MEASURED = ("milliseconds_per_step", "forward_steps", "adjoint_products", "adjoint_residual", "training_seconds", "peak_mb")
 
 
 def ablations(found: Sorted) -> list[Variant]:
@@ -37,9 +36,9 @@ def worse(found: Sorted) -> list[tuple[str, str]]:
     return sorted(((f"{wrong_pixels(v.trials):.3g} %", taken_back(v)) for v in ablations(found)), reverse=True)
 
 
-def ablation_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """The corrected mode, each change taken back alone, and all of them: as published."""
-    groups = {taken_back(variant): variant.trials for variant in ablations(found)}
+def compared(found: Sorted) -> list[tuple[str, list[Trial]]]:
+    """The corrected mode, each change taken back alone, and all of them: as published. The trials of each method."""
+    groups: dict[str, Sequence[Trial]] = {taken_back(variant): variant.trials for variant in ablations(found)}
     methods = ordered([trial.method for trials in groups.values() for trial in trials])
 
     def whole(setting: Setting | None) -> list[Trial]:
@@ -47,29 +46,18 @@ def ablation_rows(found: Sorted) -> list[tuple[str, ...]]:
 
     passes = f", {found.published.setting['passes']} passes" if found.published else ""
     groups = {"nothing: corrected": whole(found.corrected), **groups, f"everything: as published{passes}": whole(found.published)}
-    return [ablation_row(words, of) for words, trials in groups.items() for of in grouped(trials, lambda trial: trial.method)]
+    return [(words, of) for words, trials in groups.items() for of in grouped(trials, lambda trial: trial.method)]
 
 
-def ablation_row(words: str, trials: list[Trial]) -> tuple[str, ...]:
-    success = f"{sum(trial.result['success'] for trial in trials)} of {len(trials)}"
-    numbers = (
-        short(middle(trials, left)),
-        f"{wrong_pixels(trials):.2f} %",
-        short(middle(trials, lambda t: t.result["spectral_radius"])),
-    )
-    return words, look(trials[0].method).label, success, *numbers
+def departures(found: Sorted) -> list[Variant]:
+    """Single departures from the as-published setting."""
+    return [v for v in found.variants if v.base.mode == "as-published" and not {"passes", "side"} & set(v.changes)]
 
 
-def fidelity_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """What single departures from the as-published setting do, beside the same seed and all seeds of that setting."""
-    made: list[tuple[str, ...]] = []
-    for variant in (v for v in found.variants if v.base.mode == "as-published" and not {"passes", "side"} & set(v.changes)):
-        for trial in variant.trials:
-            others = variant.base.of(trial.method, trial.config["steps"])
-            groups = [trial], [one for one in others if one.seed == trial.seed], others
-            cells = [ranged(of, *cell) for of in groups for cell in (("final_loss", 1, 3), ("pixel_error_fresh", 100, 1))]
-            made.append((variant.words(), look(trial.method).label, *cells))
-    return made
+def beside(variant: Variant, trial: Trial) -> list[list[Trial]]:
+    """A trial with a departure, the same seed without it, and all seeds."""
+    others = variant.base.of(trial.method, trial.config["steps"])
+    return [[trial], [one for one in others if one.seed == trial.seed], others]
 
 
 def ranged(trials: Sequence[Trial], key: str, scale: float, digits: int) -> str:
@@ -107,16 +95,3 @@ def constant_loss(trial: Trial) -> float:
     """The L1 loss of the image that is the pixelwise median of the ten: what a network without memory can reach."""
     share = unpacked(trial.result["images"]["clean"], trial.config["side"]).mean(axis=0)
     return float(np.minimum(share, 1 - share).mean())
-
-
-def long_row(trial: Trial) -> tuple[str, ...]:
-    (pixels, hidden), result, config = network(trial), trial.result, trial.config
-    method = look(trial.method).label + ("" if trial.method in WHOLE else f", K = {config['steps']}")
-    passes = f"{number(len(training(trial)))}, rate {config['rate']:g}"
-    losses = (result["initial_loss"], training(trial)[0], result["final_loss"], constant_loss(trial))
-    ends = percent(result["pixel_error"]), short(result["spectral_radius"])
-    return f"{pixels} / {hidden:,} / {pixels}", method, passes, config["linearise"], *(f"{loss:.3f}" for loss in losses), *ends
-
-
-def cost_rows(found: Sorted) -> list[tuple[str, ...]]:
-    return [(setting.title, *row) for setting in found.all for row in setting.rows(setting.methods(), *MEASURED)]

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.trials import UNROLLED, Cell, Mode, Sorted, last_words, nearest, training_steps, way_order
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, marked
-from steadygrad.paper.report.style import look, ordered
-from steadygrad.paper.report.text import short
+from steadygrad.paper.report.style import ordered
 from steadygrad.paper.report.trial import WHOLE, Trial, called, median
 
+__all__ = ["last_words"]  # for the template
 FLOOR = 1e-3
 """Errors below are drawn here: they are as good as none, and would press the others together."""
 ZERO = {"as far off as zero": DOTTED}
@@ -78,30 +78,20 @@ def in_order(keys: Iterable[Key]) -> list[Key]:
     return sorted(known, key=lambda key: (key[0], key[1] or math.inf, methods.index(key[2])))
 
 
-def error_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """A row a T, K and method; the modes side by side."""
+def errors(found: Sorted) -> list[tuple[Key, list[list[Entry]]]]:
+    """At each T, K and method the entries of each mode."""
     kept = [usual(mode) for mode in found.all]
-    made: list[tuple[str, ...]] = []
-    for key in in_order({one.key for of_mode in kept for one in of_mode}):
-        matching = [[one for one in of_mode if one.key == key] for of_mode in kept]
-        numbers = [short(middle(of_mode, name)) for of_mode in matching for name in ("cosine", "relative")]
-        made.append((look(key[2]).label, str(key[0]), str(key[1] or "–"), *numbers))
-    return made
+    keys = in_order({one.key for of_mode in kept for one in of_mode})
+    return [(key, [[one for one in of_mode if one.key == key] for of_mode in kept]) for key in keys]
 
 
-def way_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """The ways to take the last step beside each other, where there are several."""
-    made: list[tuple[str, ...]] = []
-    for mode in found.all:
-        groups: dict[Key, dict[str, list[Entry]]] = {}
-        for one in entries(mode):
-            groups.setdefault(one.key, {}).setdefault(one.last, []).append(one)
-        for key in in_order(key for key, ways in groups.items() if len(ways) > 1):
-            for last in sorted(groups[key], key=way_order):
-                numbers = [short(middle(groups[key][last], name)) for name in ("cosine", "relative", "noise", "products")]
-                place = (mode.title, str(key[0]), str(key[1] or "–"), look(key[2]).label)
-                made.append((*place, last_words(mode.name, last), *numbers))
-    return made
+def ways(mode: Mode) -> list[tuple[Key, str, list[Entry]]]:
+    """At each T, K and method with several ways to take the last step, the entries of each way."""
+    groups: dict[Key, dict[str, list[Entry]]] = {}
+    for one in entries(mode):
+        groups.setdefault(one.key, {}).setdefault(one.last, []).append(one)
+    several = in_order(key for key, found in groups.items() if len(found) > 1)
+    return [(key, last, groups[key][last]) for key in several for last in sorted(groups[key], key=way_order)]
 
 
 def drawn(found: Sorted) -> list[Mode]:
@@ -174,6 +164,3 @@ def taken(cells: Sequence[Cell]) -> set[int]:
     """The trials in which a hypergradient was compared with BPTT's."""
     return {id(trial) for cell in cells for trial in cell.trials if compared(trial, "cosine")}
 
-
-def heads(found: Sorted) -> list[str]:
-    return [f"{name}, {mode.title.lower()}" for mode in found.all for name in ("cosine", "rel. error")]

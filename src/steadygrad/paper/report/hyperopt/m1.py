@@ -13,9 +13,9 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode, steps_of
 from steadygrad.paper.report.panels import Panel, Points, draw
 from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.text import short
 from steadygrad.paper.report.trial import Trial, finite, median, ratio
 
+__all__ = ["median"]  # for the template
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
 LEVEL = 0.01
@@ -111,12 +111,3 @@ def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str)
 def methods(mode: Mode) -> list[str]:
     return ordered([trial.method for trial in mode.tuned])
 
-
-def end_rows(mode: Mode) -> list[tuple[str, ...]]:
-    """Where the meta loss of each method ends, a row a T and K."""
-    made: list[tuple[str, ...]] = []
-    for cell in mode.cells:
-        start = median(trial.result["meta_loss"][0] for trial in cell.trials)
-        numbers = map(short, (start, *(final(cell, method) for method in methods(mode)), roughness(cell.trials)))
-        made.append((str(cell.T), str(cell.K or "–"), str(cell.length.ran), *numbers, str(cell.seeds)))
-    return made

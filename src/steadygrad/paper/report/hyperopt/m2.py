@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, final, neumann_lowest
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.style import look
 from steadygrad.paper.report.text import percent, short
 from steadygrad.paper.report.trial import WHOLE, Trial, median, ratio
 
-__all__ = ["curves"]  # for the template
+__all__ = ["WHOLE", "beside_exact", "curves", "final"]  # for the template
 MATCHES = 1.5
 """Two losses match that are within this factor of each other."""
 GENERALLY = 0.75
@@ -58,18 +58,19 @@ def tested(mode: Mode) -> bool:
     return any(trial.result.get("test_accuracy") is not None for trial in mode.tuned)
 
 
-def worth_rows(mode: Mode) -> list[tuple[str, ...]]:
-    """The last training relative to BPTT's, its test where there is one, and the last cosine to BPTT's hypergradient."""
-    rows: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for cell in mode.cells:
-        for method in cell.methods():
-            trials = cell.of(method)
-            beside = "1" if method == "bptt" else short(beside_exact(cell, method, training_end))
-            test = [median(trial.result.get(name) for trial in trials) for name in TEST] if tested(mode) else []
-            shown = [short(v) if v is None or "loss" in name else percent(v) for name, v in zip(TEST, test, strict=False)]
-            last = short(
-                median(cosines[-1] for trial in trials if (cosines := (trial.result.get("reference") or {}).get("cosine")))
-            )
-            place = (look(method).label, str(cell.T), "–" if method in WHOLE else str(cell.K))
-            rows.setdefault(place, (short(final(cell, method, training_end)), beside, *shown, last, str(len(trials))))
-    return [(*place, *numbers) for place, numbers in rows.items()]
+def last_cosine(trial: Trial) -> float | None:
+    """Of the hypergradient to BPTT's when they were last compared."""
+    return ((trial.result.get("reference") or {}).get("cosine") or [None])[-1]
+
+
+def places(mode: Mode) -> list[tuple[Cell, str]]:
+    """Every setting and method; methods without a K once a T."""
+    found = [(cell, method) for cell in mode.cells for method in cell.methods()]
+    whole = {(cell.T, method): cell for cell, method in reversed(found) if method in WHOLE}
+    return [(cell, method) for cell, method in found if whole.get((cell.T, method), cell) is cell]
+
+
+def tests(trials: Sequence[Trial]) -> list[str]:
+    """Loss and accuracy on the test images, after tuning and without."""
+    found = {name: median(trial.result.get(name) for trial in trials) for name in TEST}
+    return [short(value) if value is None or "loss" in name else percent(value) for name, value in found.items()]

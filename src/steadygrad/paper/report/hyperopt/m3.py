@@ -28,6 +28,7 @@ from steadygrad.paper.report.text import short
 from steadygrad.paper.report.trial import Group, Trial, median, ratio
 from steadygrad.paper.report.verdicts import Length, Outcome
 
+__all__ = ["last_words"]  # for the template
 PAPER_T = 1000
 PAPER = ({10: 3.02, 50: 2.87, 100: 2.68}, {10: 4.35, 50: 4.25, 100: 4.11})
 """Ratios of time and of memory, by K."""
@@ -121,20 +122,6 @@ def compared_ways(found: Sorted) -> list[tuple[Way, str, int | None]]:
     return made + [(way, method, None) for way in exact for method in CHECKPOINTED if way.at(method, None)]
 
 
-def ratio_rows(found: Sorted) -> list[tuple[str, ...]]:
-    return [ratio_row(*way) for way in compared_ways(found)]
-
-
-def ratio_row(way: Way, method: str, K: int | None) -> tuple[str, ...]:
-    exact, ours, both = way.cost(method, K, whose="bptt_"), way.cost(method, K), way.ratios(method, K)
-    cells: list[str] = []
-    for what in (TIME, MEMORY):
-        paper = f"{PAPER[what][K]:.2f}" if way.T == PAPER_T and K in PAPER[what] else "–"
-        cells += [short(exact[what]), short(ours[what]), rounded(both[what]), paper]
-    on = "–" if method in UNROLLED else last_words(way.mode, way.last)
-    return (way.title, look(method).label, on, str(way.T), str(K or "–"), *cells, short(way.cosine(method, K)))
-
-
 def rounded(value: float | None) -> str:
     if value is None or math.isinf(value):
         return short(value)
@@ -143,9 +130,9 @@ def rounded(value: float | None) -> str:
 
 def beside(way: Way, method: str, K: int | None) -> tuple[str, float, float, float | None]:
     """A method's name, its time and memory relative to BPTT's, and the cosine of its hypergradient to BPTT's."""
-    on = "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
+    how = "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
     time, memory = (1 / value if value else math.inf for value in way.ratios(method, K))
-    return look(method).label + on, time, memory, way.cosine(method, K)
+    return look(method).label + how, time, memory, way.cosine(method, K)
 
 
 def little_memory(found: Sorted) -> list[tuple[Way, list[tuple[str, float, float, float | None]], dict[str, list[str]]]]:
@@ -164,27 +151,15 @@ def grown(found: Sorted) -> list[Way]:
     return [way for way in ways(found) if len(way.lengths) > 1]
 
 
-def every_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """CPU seconds and memory of every method over T."""
-    known = grown(found)
-    lengths = all_lengths(found)
-    rows: list[tuple[str, ...]] = []
-    for way in known:
-        for method in (m for m in way.methods() if m not in UNROLLED or way is known[0]):  # they take no last step of their own
-            on = "–" if method in UNROLLED else SHORTLY.get(way.last, way.last)
-            for K in sorted(set(map(steps_of, way.of(method))), key=lambda K: K or 0):
-                taken = [way.cost(method, K, T) for T in lengths]
-                cells = [short(cost[what]) for what in (TIME, MEMORY) for cost in taken]
-                rows.append((way.title, look(method).label, on, str(K or "–"), *cells))
-    return rows
+def everything(found: Sorted) -> list[tuple[Way, str, int | None]]:
+    """Every way, method and K that was measured over T; methods that take no last step of their own once."""
+    ways = grown(found)
+    kept = [(way, method) for way in ways for method in way.methods() if method not in UNROLLED or way is ways[0]]
+    return [(way, m, K) for way, m in kept for K in sorted(set(map(steps_of, way.of(m))), key=lambda K: K or 0)]
 
 
 def all_lengths(found: Sorted) -> list[int]:
     return sorted({T for way in grown(found) for T in way.lengths})
-
-
-def every_heads(found: Sorted) -> list[str]:
-    return [f"{unit}, T = {T}" for unit in ("s", "MB") for T in all_lengths(found)]
 
 
 def measured(found: Sorted) -> int:

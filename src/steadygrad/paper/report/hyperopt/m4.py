@@ -15,7 +15,6 @@ from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted,
 from steadygrad.paper.report.panels import Array, grid, legend, logarithmic
 from steadygrad.paper.report.section import Finding, Findings
 from steadygrad.paper.report.style import curve, look
-from steadygrad.paper.report.text import short
 from steadygrad.paper.report.trial import MODES, Trial, median
 from steadygrad.paper.report.verdicts import Length, Outcome
 
@@ -112,18 +111,14 @@ def judged(found: Sorted) -> Findings:
     return made[0], made[1]
 
 
-def number_rows(found: Sorted) -> list[tuple[str, ...]]:
-    """The numbers behind the pictures: pace, straightness, and the last step as the implicit methods measure it."""
-    made: list[tuple[str, ...]] = []
-    for mode, cell in ((one, cell) for one in found.tuned for cell in walked(one)):
-        for step, method in ((step, method) for step in meta_steps(cell) for method in METHODS):
-            straight = median(straightness(path.states) for path in of_step(cell, method, step))
-            moves = [trial.result.get("movement") or [] for trial in cell.of(method)]
-            moved = median(of[step - 1] for of in moves if step <= len(of))
-            numbers = [short(value) for value in (pace_of(cell, method, step), straight, moved)]
-            place = (mode.title, str(cell.T), str(cell.K), str(step), look(method).label)
-            made.append((*place, *numbers, str(len(of_step(cell, method, step)))))
-    return made
+def straightness_of(cell: Cell, method: str, step: int) -> float | None:
+    return median(straightness(path.states) for path in of_step(cell, method, step))
+
+
+def moved(cell: Cell, method: str, step: int) -> float | None:
+    """How far the last training step moves the state, as the implicit methods measure it."""
+    moves = [trial.result.get("movement") or [] for trial in cell.of(method)]
+    return median(of[step - 1] for of in moves if step <= len(of))
 
 
 def shown(mode: Mode) -> tuple[Cell, dict[str, Trial]]:

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.panels import Panel, Points
 from steadygrad.paper.report.panels import draw as draw_panels
-from steadygrad.paper.report.style import look
-from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Trial, middle
+from steadygrad.paper.report.theory.p1 import centre
+from steadygrad.paper.report.trial import Trial
 
+__all__ = ["centre"]  # for the template
 PENALTIES = ("column-l1", "gershgorin", "lanczos", "frobenius", "spectral")
 PAPER = PENALTIES[:3]
 SHOWN = {"min_singular_value": "σ_min(I − J)", "spectral_radius": "ρ(J)", "adjoint_error": "error of the adjoint, K = 20"}
@@ -49,12 +49,3 @@ def draw(found: Any) -> Picture:
     ]
     return draw_panels([panels], height=2.6)
 
-
-def rows(found: Any) -> list[tuple[str, ...]]:
-    """Before and after the descent, a row a penalty."""
-    made: list[tuple[str, ...]] = []
-    for name in filter(found.of, PENALTIES):
-        trials = found.of(name)
-        ends = [middle(trials, lambda t, k=k, i=i: t.result[k][i]) for k in (*SHOWN, "movement") for i in (0, -1)]
-        made.append((look(name).label, *map(short, (*ends, middle(trials, lambda trial: trial.result["moved"])))))
-    return made

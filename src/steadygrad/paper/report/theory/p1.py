@@ -43,18 +43,9 @@ def over(trial: Trial) -> float:
     return max((error - bound) / bound for error, bound in pairs if bound > floor)
 
 
-def centre(trials: Iterable[Trial], key: str) -> str:
-    return short(middle(list(trials), lambda trial: trial.result[key]))
-
-
-def rows(found: Any) -> list[tuple[str, ...]]:
-    return [row(found.at(radius), radius) for radius in found.radii]
-
-
-def row(trials: list[Trial], radius: float) -> tuple[str, ...]:
-    spectral = (centre(trials, key) for key in ("spectral_radius", "norm", "min_singular_value"))
-    last = (short(middle(trials, lambda trial, key=key: trial.result[key][-1])) for key in METHODS)
-    return (str(radius), *spectral, *(short(worst(trials, key)) for key in ("p1", "p2", "p4")), *last, str(len(trials)))
+def centre(trials: Iterable[Trial], key: str, place: int | None = None) -> float | None:
+    """The median over maps of a number, or of one of a list of them."""
+    return middle(trials, lambda trial: trial.result[key] if place is None else trial.result[key][place])
 
 
 def draw(found: Any) -> Picture:
@@ -64,7 +55,7 @@ def draw(found: Any) -> Picture:
         trials = found.at(radius)
         errors = {method: measured(trials, key) for key, method in METHODS.items()}
         upper.append(
-            Panel(errors, f"ρ(J) = {centre(trials, 'spectral_radius')}", "", "relative error", log=True, height=(1e-16, 30))
+            Panel(errors, f"ρ(J) = {short(centre(trials, 'spectral_radius'))}", "", "relative error", log=True, height=(1e-16, 30))
         )
 
         def bounds(axis: Axes, trials: list[Trial] = trials) -> None:
