@@ -12,12 +12,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from steadygrad.paper.report.style import METHODS, WIDTH, curve
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Points = tuple[Sequence[float], Sequence[float | None]]
+Curves = Mapping[str, Sequence[Points]]
+"""Of each method a curve a seed."""
 DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
 DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
 Marks = Mapping[str, dict[str, Any]]
@@ -31,7 +33,7 @@ FEW = 16
 class Panel:
     """The lines of several methods over the same places, each the middle of its seeds."""
 
-    curves: Mapping[str, Sequence[Points]]
+    curves: Curves
     title: str = ""
     x: str = ""
     y: str = ""
@@ -49,9 +51,7 @@ class Panel:
     """what else is drawn"""
 
     def draw(self, axis: Axes) -> None:
-        axis.set(title=self.title, xlabel=self.x, ylabel=self.y)
-        if self.log or self.plainly:
-            axis.set_yscale("log")
+        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log or self.plainly else "linear")
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
             line(axis, method, found, place, len(kept), self.mean)
@@ -68,7 +68,7 @@ class Panel:
 
 
 def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
-    """The panels as a picture with one legend; None leaves a place free."""
+    """The panels as a picture with one legend; None leaves a place free. Words that a panel to the left or below has come once."""
     picture, places = grid(len(rows), len(rows[0]), height)
     for panels, axes in zip(rows, places, strict=True):
         for panel, axis in zip(panels, axes, strict=True):
@@ -76,31 +76,17 @@ def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height
                 axis.set_axis_off()
             else:
                 panel.draw(axis)
-    said_once(places)
-    legend(picture, places, **marks)
-    return picture
-
-
-def said_once(rows: Sequence[Sequence[Axes]]) -> None:
-    """No words that the panel to the left or the one below says too."""
-    for axes in rows:
         for left, axis in reversed(list(pairwise(axes))):
             axis.set_ylabel("" if axis.get_ylabel() == left.get_ylabel() else axis.get_ylabel())
-    for axis, below in ((axis, below) for upper, lower in pairwise(rows) for axis, below in zip(upper, lower, strict=True)):
-        axis.set_xlabel("" if axis.get_xlabel() == below.get_xlabel() else axis.get_xlabel())
+    for above, below in ((a, b) for upper, lower in pairwise(places) for a, b in zip(upper, lower, strict=True)):
+        above.set_xlabel("" if above.get_xlabel() == below.get_xlabel() else above.get_xlabel())
+    legend(picture, places, marks)
+    return picture
 
 
 def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
     picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
     return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
-
-
-def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
-    """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
-    out = np.full((len(rows), max(map(len, rows))), np.nan)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = [v if v is not None and math.isfinite(v) and (v or not positive) else np.nan for v in values]
-    return out
 
 
 def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
@@ -111,12 +97,18 @@ def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: in
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = spread(values[:, some], log) if mean else ranged(values[:, some])
-    curve(axis, method, x.tolist(), centre.tolist(), (low.tolist(), high.tolist()) if len(found) > 1 else None)
-    if len(found) > 1:
-        axis.collections[-1].set_alpha(0.08)  # seven of them may lie on each other
+    low, centre, high = (row.tolist() for row in (spread(values[:, some], log) if mean else ranged(values[:, some])))
+    curve(axis, method, x.tolist(), centre, (low, high) if len(found) > 1 else None)
     if len(x) < FEW and not mean:
         axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
+
+
+def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
+    """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
+    out = np.full((len(rows), max(map(len, rows))), np.nan)
+    for row, values in zip(out, rows, strict=True):
+        row[: len(values)] = [v if v is not None and math.isfinite(v) and (v or not positive) else np.nan for v in values]
+    return out
 
 
 def ranged(values: Array) -> list[Array]:
@@ -130,16 +122,6 @@ def spread(values: Array, log: bool) -> list[Array]:
     return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
 
 
-def same_height(axes: Sequence[Axes]) -> None:
-    low, high = zip(*(axis.get_ylim() for axis in axes), strict=True)
-    for axis in axes:
-        axis.set_ylim(min(low), max(high))
-
-
-def plainly(value: float, _: int) -> str:
-    return f"{value:g}"
-
-
 def logarithmic(axis: Axes) -> None:
     """A logarithmic height with numbers as people write them, 0.02, and enough of them where it spans little."""
     axis.set_yscale("log")
@@ -147,7 +129,7 @@ def logarithmic(axis: Axes) -> None:
     decades = np.log10(high / low)
     subs = (1, 1.5, 2, 3, 4, 6, 8) if decades < 0.8 else (1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)
     axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
-    axis.yaxis.set_major_formatter(FuncFormatter(plainly))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -158,8 +140,8 @@ def marked(axis: Axes, places: Sequence[int]) -> None:
     axis.set_xticks([], minor=True)
 
 
-def legend(picture: Picture, rows: Sequence[Sequence[Axes]], **marks: dict[str, Any]) -> None:
-    """One legend below all panels: the methods in their order, other labels, then the marks (name = how its line is drawn)."""
+def legend(picture: Picture, rows: Sequence[Sequence[Axes]], marks: Marks = NO_MARKS) -> None:
+    """One legend below all panels: the methods in their order, other labels, then the marks."""
     handles: dict[str, Any] = {}
     for axis in (axis for axes in rows for axis in axes):
         handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))

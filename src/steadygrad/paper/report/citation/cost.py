@@ -8,7 +8,6 @@ from steadygrad.paper.report.trial import called, median
 from steadygrad.paper.report.verdicts import Gap
 
 
-
 def per_epoch(place: Place, method: str, name: str) -> float | None:
     """A count of the whole training, divided by its epochs."""
     counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]

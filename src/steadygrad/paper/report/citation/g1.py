@@ -22,7 +22,6 @@ FAR = 5.0
 """With too few seeds for a standard error, two methods are apart that differ by more than this, in points."""
 
 
-
 def level(place: Place) -> Outcome:
     gap = place.gap(*PAIR, test)
     return Outcome.MISSING if gap is None else gap.level(LEVEL)

@@ -36,4 +36,3 @@ def paper_errors() -> float:
 
 def tried(found: Sorted) -> list[Place]:
     return [place for place in found.on("cora") if any(map(place.of, METHODS))]
-

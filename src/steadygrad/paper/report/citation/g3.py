@@ -13,7 +13,6 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, Place, Sorted, validation
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, stacked
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.style import look
 from steadygrad.paper.report.text import NO_BREAK, rough, short
 from steadygrad.paper.report.trial import Trial, median, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome

@@ -8,7 +8,7 @@ import statistics
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, Setting, Sorted, seen, trained, training
-from steadygrad.paper.report.panels import DOTTED, Panel, draw, same_height
+from steadygrad.paper.report.panels import DOTTED, Panel, draw
 from steadygrad.paper.report.text import rough
 from steadygrad.paper.report.trial import Trial, largest, ratio
 from steadygrad.paper.report.verdicts import Outcome
@@ -65,5 +65,6 @@ def curves(found: Sorted) -> Picture:
         )
     picture = draw(rows, {"half the initial loss": DOTTED})
     for left, right in zip(picture.axes[::2], picture.axes[1::2], strict=True):
-        same_height([left, right])
+        right.sharey(left)
+        left.autoscale(axis="y")
     return picture

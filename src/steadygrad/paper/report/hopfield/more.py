@@ -13,8 +13,7 @@ from steadygrad.paper.report.hopfield.h2 import wrong_pixels
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, Setting, Sorted, Variant, left, training
 from steadygrad.paper.report.panels import DASHED, DOTTED, Panel, draw
-from steadygrad.paper.report.style import curve, look, ordered
-from steadygrad.paper.report.text import number, percent, short
+from steadygrad.paper.report.style import curve, ordered
 from steadygrad.paper.report.trial import WHOLE, Trial, grouped, middle
 
 __all__ = ["WHOLE", "K", "left", "middle"]  # for the template

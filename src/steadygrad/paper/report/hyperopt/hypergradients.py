@@ -163,4 +163,3 @@ def on_the_way(cells: Sequence[Cell]) -> Picture:
 def taken(cells: Sequence[Cell]) -> set[int]:
     """The trials in which a hypergradient was compared with BPTT's."""
     return {id(trial) for cell in cells for trial in cell.trials if compared(trial, "cosine")}
-

@@ -110,4 +110,3 @@ def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str)
 
 def methods(mode: Mode) -> list[str]:
     return ordered([trial.method for trial in mode.tuned])
-

@@ -48,4 +48,3 @@ def draw(found: Any) -> Picture:
         for key, title in SHOWN.items()
     ]
     return draw_panels([panels], height=2.6)
-

@@ -55,7 +55,9 @@ def draw(found: Any) -> Picture:
         trials = found.at(radius)
         errors = {method: measured(trials, key) for key, method in METHODS.items()}
         upper.append(
-            Panel(errors, f"ρ(J) = {short(centre(trials, 'spectral_radius'))}", "", "relative error", log=True, height=(1e-16, 30))
+            Panel(
+                errors, f"ρ(J) = {short(centre(trials, 'spectral_radius'))}", "", "relative error", log=True, height=(1e-16, 30)
+            )
         )
 
         def bounds(axis: Axes, trials: list[Trial] = trials) -> None:
