@@ -174,7 +174,7 @@ def test_what_is_missing_is_said_to_be_missing():
 
 def test_the_names_of_before_are_read():
     """RBP is "rbp" in old records, and settings that came later are as they were."""
-    (trial,) = sort([record("corrected", "rbp")]).modes["corrected"].trials
+    (trial,) = sort([record("corrected", "rbp")]).corrected.trials
     assert trial.method == "rbp-uniform"
     assert {key: trial.config[key] for key in sorting.BEFORE} == sorting.BEFORE
     later = {field.name: field.metadata["before"] for field in fields(HopfieldConfig) if "before" in field.metadata}
@@ -211,10 +211,10 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
         assert all(len(setting.trials) == len(trials(setting.mode)) for setting in kept.all)
     kept = sort([*both(), back, readout, longer])
     assert [setting.setting["passes"] for setting in kept.longer] == [900]
-    assert [(v.base.mode, v.changes) for v in kept.variants] == [
-        ("corrected", {"mode": ("corrected", "as-published")}),
-        ("corrected", {"slope": (3.0, 0.5)}),
-    ]
+    base = kept.corrected
+    changes = [base.changes(other) for other in sorting.variants(base)]
+    assert changes == [{"mode": ("corrected", "as-published")}, {"slope": (3.0, 0.5)}]
+    assert sorting.variants(kept.published) == []
     exhibits = {exhibit.name: exhibit for exhibit in section([*both(), back, readout, longer]).exhibits}
     assert ("slope 3 → 0.5", "BPTT", "1 of 1", "0.25", "11.00 %", "0.5") in exhibits["hopfield-ablation"].rows
     assert "hopfield-long" in exhibits

@@ -68,7 +68,7 @@ class Panel:
 
 
 def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
-    """The panels as a picture with one legend; None leaves a place free. Words that a panel to the left or below has come once."""
+    """The panels as a picture with one legend; None leaves a place free. What a panel to the left or below says is left out."""
     picture, places = grid(len(rows), len(rows[0]), height)
     for panels, axes in zip(rows, places, strict=True):
         for panel, axis in zip(panels, axes, strict=True):

@@ -54,6 +54,8 @@ class Look:
 
 
 METHODS: dict[str, Look] = {
+    "baseline": Look("Baseline", "#5A5A5A", (0, (1, 2.5)), "*"),
+    "linear": Look("Linear baseline", "#999933", (0, (2, 3)), "8"),
     "bptt": Look("BPTT", "#000000", "-", "o", 2.6),  # the reference: broad and below, so that what covers it leaves a rim
     "bptt-sqrt": Look("BPTT, √(2T) states", "#444444", (0, (4, 1)), "H"),
     "bptt-log": Look("BPTT, log₂ T states", "#888888", (0, (1, 1)), "|"),
@@ -65,8 +67,6 @@ METHODS: dict[str, Look] = {
     "cg-rbp": Look("CG-RBP", "#009E73", (0, (7, 2)), "D"),
     "neumann-rbp": Look("Neumann-RBP", "#0072B2", "-", "P"),
     "auto": Look("auto", "#56B4E9", (0, (2.5, 1.2)), "X"),
-    "baseline": Look("Baseline", "#5A5A5A", (0, (1, 2.5)), "*"),
-    "linear": Look("Linear baseline", "#999933", (0, (2, 3)), "8"),
     "appnp": Look("APPNP", "#7A5230", (0, (4, 1, 1, 1)), "h"),
     "gcn": Look("GCN", "#B58900", (0, (2, 2)), "p"),
     "forward": Look("Forward mode", "#2F4B7C", (0, (3, 1, 1, 1)), "d"),

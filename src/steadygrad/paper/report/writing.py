@@ -20,6 +20,7 @@ from markupsafe import Markup
 from steadygrad.paper.report import text
 from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
+from steadygrad.paper.report.trial import middle
 from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
@@ -38,7 +39,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark, "kind": kind}
-    filters |= {"each": each, "json": json.dumps, "median": statistics.median, "mean": statistics.fmean}
+    filters |= {
+        "each": each,
+        "json": json.dumps,
+        "median": median_of,
+        "mean": statistics.fmean,
+    }
     made.filters.update(filters)
     return made
 
@@ -49,6 +55,10 @@ def label(method: str) -> str:
 
 def each(items: Iterable[Any], function: Callable[[Any], Any]) -> list[Any]:
     return [function(item) for item in items]
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    return middle(values, lambda value: value)
 
 
 def plain(words: str) -> str:

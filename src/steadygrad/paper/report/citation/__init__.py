@@ -21,6 +21,6 @@ def section(records: Sequence[Record]) -> Section:
     columns = {
         place.title: {k: None if k in ONLY_CORRECTED and place.mode == "as-published" else v for k, v in place.setting.items()}
         | {"seeds": place.seeds}
-        for place in found.places
+        for place in found.all
     }
     return Writer("citation", found).write("Citation graphs", (g1, g2, g3, cost), generic.settings(columns, ("graph", "mode")))

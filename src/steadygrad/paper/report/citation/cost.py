@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from steadygrad.paper.report.citation.trials import Place, Sorted, test
+from steadygrad.paper.report.citation.trials import test
 from steadygrad.paper.report.style import CHECKPOINTED
-from steadygrad.paper.report.trial import called, median
+from steadygrad.paper.report.trial import Found, Group, called, median
 from steadygrad.paper.report.verdicts import Gap
 
 
-def per_epoch(place: Place, method: str, name: str) -> float | None:
+def per_epoch(place: Group, method: str, name: str) -> float | None:
     """A count of the whole training, divided by its epochs."""
     counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]
     return median(count / epochs if epochs and count else None for count, epochs in counts)
 
 
-def in_turns(place: Place) -> dict[str, dict[str, float]]:
+def in_turns(place: Group) -> dict[str, dict[str, float]]:
     """One epoch by several methods in turns, medians; time and memory also relative to BPTT's in the same trial."""
     found = [trial.measured["turns"] for trial in place.trials if trial.measured.get("turns")]
     made: dict[str, dict[str, float]] = {}
@@ -26,18 +26,18 @@ def in_turns(place: Place) -> dict[str, dict[str, float]]:
     return made
 
 
-def turned(found: Sorted) -> list[Place]:
-    return [place for place in found.places if in_turns(place)]
+def turned(found: Found) -> list[Group]:
+    return [place for place in found.all if in_turns(place)]
 
 
-def above_exact(place: Place, method: str) -> str:
+def above_exact(place: Group, method: str) -> str:
     """Test accuracy minus BPTT's, seed by seed, with its standard error where there are enough seeds; and over how many."""
     gaps = place.gaps(method, "bptt", test)
     mean = f"{sum(gaps) / len(gaps):+.1f}".replace("-", "−") if gaps else "–"
     return f"{Gap.of(gaps) or mean} | {len(gaps)}"
 
 
-def strayed(place: Place) -> dict[str, list[float]]:
+def strayed(place: Group) -> dict[str, list[float]]:
     """How far the test accuracies of BPTT in less memory are from BPTT's, seed by seed, in points."""
     gaps = {method: place.gaps(method, "bptt", test) for method in CHECKPOINTED}
     return {method: list(map(abs, of)) for method, of in gaps.items() if of}

@@ -6,7 +6,8 @@ import math
 from itertools import pairwise
 
 from steadygrad.paper.report.citation.g1 import counts, papers, spread
-from steadygrad.paper.report.citation.trials import PAPER, Place, Sorted, validation
+from steadygrad.paper.report.citation.trials import PAPER, mean, validation
+from steadygrad.paper.report.trial import Found, Group
 from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
 
 __all__ = ["counts", "papers", "spread"]  # for the template
@@ -14,17 +15,21 @@ METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
 
-def gaps(place: Place) -> list[Gap | None]:
+def gaps(place: Group) -> list[Gap | None]:
     """By how much each is above the one before."""
     return [place.gap(later, earlier, validation) for earlier, later in pairwise(METHODS)]
 
 
-def order(place: Place) -> Outcome:
+def order(place: Group) -> Outcome:
     return all_of(map(above, gaps(place)))
 
 
-def means(place: Place) -> str:
-    found = [place.mean(method, validation) for method in METHODS]
+def seeds(place: Group) -> int:
+    return min(len(place.of(method)) for method in METHODS)
+
+
+def means(place: Group) -> str:
+    found = [mean(place, method, validation) for method in METHODS]
     return ", ".join(f"{value:.1f}" for value in found if value is not None)
 
 
@@ -34,5 +39,5 @@ def paper_errors() -> float:
     return (high - low) / math.sqrt((a * a + b * b) / PAPER_SEEDS)
 
 
-def tried(found: Sorted) -> list[Place]:
+def tried(found: Found) -> list[Group]:
     return [place for place in found.on("cora") if any(map(place.of, METHODS))]

@@ -7,13 +7,13 @@ import statistics
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, Setting, Sorted, seen, trained, training
+from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, drawn, seen, trained, training
 from steadygrad.paper.report.panels import DOTTED, Panel, draw
 from steadygrad.paper.report.text import rough
-from steadygrad.paper.report.trial import Trial, largest, ratio
+from steadygrad.paper.report.trial import Found, Group, Trial, largest, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
-__all__ = ["K"]  # for the template
+__all__ = ["K", "drawn"]  # for the template
 FOLLOWS = 0.1
 """A curve follows BPTT's if they are nowhere further apart than this, relative to BPTT's, in any seed."""
 BLOWS_UP = 2.0
@@ -21,23 +21,23 @@ BLOWS_UP = 2.0
 FOLLOWERS = ("cg-rbp", "neumann-rbp")
 
 
-def follow(setting: Setting) -> Outcome:
+def follow(setting: Group) -> Outcome:
     if not all(map(setting.pairs, FOLLOWERS)):
         return Outcome.MISSING
     return Outcome.of(max(strayed(setting)[method] for method in FOLLOWERS) <= FOLLOWS)
 
 
-def blows_up(setting: Setting) -> Outcome:
+def blows_up(setting: Group) -> Outcome:
     ratios = ends(setting)
     return Outcome.of(sum(value > BLOWS_UP for value in ratios) > len(ratios) / 2 if ratios else None)
 
 
-def ends(setting: Setting) -> list[float]:
+def ends(setting: Group) -> list[float]:
     """RBP's final loss relative to BPTT's."""
     return [ratio(training(trial)[-1], training(exact)[-1]) or 0.0 for trial, exact in setting.pairs("rbp-uniform")]
 
 
-def strayed(setting: Setting) -> dict[str, float]:
+def strayed(setting: Group) -> dict[str, float]:
     """The largest distance of each method's curves from BPTT's, over all passes and seeds."""
     pairs = {method: setting.pairs(method) for method in setting.methods() if method != "bptt"}
     return {method: max(apart(*pair) for pair in found) for method, found in pairs.items() if found}
@@ -55,7 +55,7 @@ def distance(gap: float) -> str:
     return "any distance" if math.isinf(gap) else rough(gap)
 
 
-def curves(found: Sorted) -> Picture:
+def curves(found: Found) -> Picture:
     rows: list[list[Panel]] = []
     for setting in found.all:
         half = 0.5 * statistics.median(trial.result["initial_loss"] for trial in setting.trials)

@@ -11,11 +11,11 @@ from functools import partial
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import Setting, Sorted, left, norm_of_start, training
+from steadygrad.paper.report.hopfield.trials import left, norm_of_start, training
 from steadygrad.paper.report.panels import DOTTED, Panel, draw
 from steadygrad.paper.report.section import Findings
 from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.trial import WHOLE, Trial, largest, middle, ratio
+from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial, largest, middle, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["left"]  # for the template
@@ -41,7 +41,7 @@ def overshot(trial: Trial) -> bool:
 READINGS: dict[str, Success] = {"before any update": strict, "of the first pass": overshot}
 
 
-def rates(setting: Setting, success: Success) -> dict[str, list[float]]:
+def rates(setting: Group, success: Success) -> dict[str, list[float]]:
     """Success rates, method by K; empty where one is missing."""
     tried = {method: [setting.of(method, K) for K in of] for method, of in PAPER.items()}
     if not all(all(of) for of in tried.values()):
@@ -49,7 +49,7 @@ def rates(setting: Setting, success: Success) -> dict[str, list[float]]:
     return {method: [statistics.fmean(map(success, trials)) for trials in of] for method, of in tried.items()}
 
 
-def agrees(setting: Setting, success: Success = strict) -> Outcome:
+def agrees(setting: Group, success: Success = strict) -> Outcome:
     """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K."""
     found = rates(setting, success)
     if not found:
@@ -59,7 +59,7 @@ def agrees(setting: Setting, success: Success = strict) -> Outcome:
     return Outcome.of(sides and all(rate == 1 for m, row in found.items() if m != "rbp-uniform" for rate in row))
 
 
-def readings(found: Sorted) -> Findings:
+def readings(found: Found) -> Findings:
     """As published under both readings."""
     published, corrected = found.judged(agrees)
     if published is not None:
@@ -67,19 +67,19 @@ def readings(found: Sorted) -> Findings:
     return published, corrected
 
 
-def rates_words(setting: Setting, success: Success) -> str:
+def rates_words(setting: Group, success: Success) -> str:
     found = {method: [f"{100 * rate:.3g}" for rate in of] for method, of in rates(setting, success).items()}
     others = sorted({rate for method, of in found.items() if method != "rbp-uniform" for rate in of}, key=float)
     return f"{' to '.join(dict.fromkeys((others[0], others[-1])))} %, RBP {' / '.join(found['rbp-uniform'])} %"
 
 
-def initial(setting: Setting) -> tuple[float, float]:
+def initial(setting: Group) -> tuple[float, float]:
     """The loss before any update, and that of BPTT's first pass."""
     first = statistics.median(training(trial)[0] for trial in setting.of("bptt") or setting.trials)
     return statistics.median(trial.result["initial_loss"] for trial in setting.trials), first
 
 
-def first_ratios(setting: Setting, method: str) -> list[str]:
+def first_ratios(setting: Group, method: str) -> list[str]:
     """The final training loss over that of the first pass, at every K: the range over seeds."""
     found = [[training(t)[-1] / training(t)[0] for t in setting.of(method, K)] for K in setting.counts]
     return [f"{min(of):.2g}–{max(of):.2g}" if of else "–" for of in found]
@@ -90,17 +90,17 @@ def paper_rates(method: str, counts: list[int]) -> str:
     return " / ".join(known) + " %" if len(known) == len(counts) else "–"
 
 
-def methods(found: Sorted) -> list[str]:
+def methods(found: Found) -> list[str]:
     return ordered([trial.method for setting in found.all for trial in setting.trials])
 
 
-def tried(setting: Setting, method: str) -> list[list[Trial]]:
+def tried(setting: Group, method: str) -> list[list[Trial]]:
     """The trials of a method at every K, or at none."""
     found = [setting.of(method, K) for K in ([None] if method in WHOLE else setting.counts)]
     return found if any(found) else []
 
 
-def succeeded(setting: Setting, method: str, success: Success) -> str:
+def succeeded(setting: Group, method: str, success: Success) -> str:
     """ "0 / 6 of 6", or "0 of 6 / 3 of 3" where there are not as many trials of each K."""
     found = tried(setting, method)
     counts, all_alike = [str(sum(map(success, of))) for of in found], len(set(map(len, found))) == 1
@@ -109,7 +109,7 @@ def succeeded(setting: Setting, method: str, success: Success) -> str:
     return " / ".join(f"{n} of {len(of)}" if of else "–" for n, of in zip(counts, found, strict=True)) or "–"
 
 
-def wrong(setting: Setting, method: str) -> str:
+def wrong(setting: Group, method: str) -> str:
     """The share of pixels that are wrong, in percent, at every K."""
     return " / ".join(f"{wrong_pixels(of):.2f}" if of else "–" for of in tried(setting, method)) or "–"
 
@@ -119,7 +119,7 @@ def wrong_pixels(trials: Sequence[Trial]) -> float:
     return 100 * statistics.fmean(trial.result["pixel_error_fresh"] for trial in trials)
 
 
-def exact(setting: Setting) -> list[Trial]:
+def exact(setting: Group) -> list[Trial]:
     return setting.of("bptt") or setting.of("neumann-rbp")
 
 
@@ -134,32 +134,32 @@ def worst(trial: Trial, K: int, place: int = 0) -> float:
     return max(filter(None, left_of_start(trial, K)), default=(math.nan,) * 3)[place]
 
 
-def residual(setting: Setting, method: str, K: int) -> float | None:
+def residual(setting: Group, method: str, K: int) -> float | None:
     """The largest residual of the adjoint equation in training, median over seeds."""
     return middle(setting.of(method, K), lambda trial: largest(trial.seen("adjoint_residual")))
 
 
-def ends(setting: Setting, method: str, K: int) -> float | None:
+def ends(setting: Group, method: str, K: int) -> float | None:
     """The final training loss relative to BPTT's from the same seed, in the middle of the seeds."""
     return middle(setting.pairs(method, K), lambda pair: ratio(*(trial.result["final_loss"] for trial in pair)) or 0.0)
 
 
-def at_worst(setting: Setting, K: int, place: int = 0) -> float | None:
+def at_worst(setting: Group, K: int, place: int = 0) -> float | None:
     """In the middle of BPTT's trials: ρᴷ‖z₀‖/‖b‖ where it is largest, or ρ or ‖b‖ there."""
     return middle(exact(setting), lambda trial: worst(trial, K, place))
 
 
-def zeros(found: Sorted) -> list[float]:
+def zeros(found: Found) -> list[float]:
     """How training ended from z₀ = 0, over every K and mode."""
     return [value for s in found.all for K in s.counts if (value := ends(s, "rbp-zeros", K)) is not None]
 
 
-def shown(found: Sorted) -> list[Trial]:
+def shown(found: Found) -> list[Trial]:
     return [trial for setting in found.all for K in setting.counts for trial in setting.of("rbp-uniform", K)]
 
 
-def residuals(found: Sorted) -> Picture:
-    def points(axis: Axes, setting: Setting) -> None:
+def residuals(found: Found) -> Picture:
+    def points(axis: Axes, setting: Group) -> None:
         for K in setting.counts:
             marker, colour = COUNTS.get(K, ("D", "#5A5A5A"))
             pairs = [

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, K, Setting, Sorted
+from steadygrad.paper.report.hopfield.trials import GOOD, K, good, good_seeds
 from steadygrad.paper.report.section import Findings
 from steadygrad.paper.report.style import WIDTH, look
 from steadygrad.paper.report.text import percent, rough
-from steadygrad.paper.report.trial import Trial, seeds_of
+from steadygrad.paper.report.trial import Found, Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["K"]  # for the template
@@ -24,7 +24,7 @@ GAP, MAGNIFIED = 3, 4
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def wrong(setting: Setting) -> dict[str, float]:
+def wrong(setting: Group) -> dict[str, float]:
     """The share of wrong pixels of each method, on the validation corruption or on ten drawn later, whichever is worse."""
     return {
         method: max(statistics.fmean(t.result[key] for t in trials) for key in ("pixel_error", "pixel_error_fresh"))
@@ -33,28 +33,28 @@ def wrong(setting: Setting) -> dict[str, float]:
     }
 
 
-def retrieved(setting: Setting) -> Outcome:
-    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if setting.good else None)
+def retrieved(setting: Group) -> Outcome:
+    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if good(setting) else None)
 
 
-def judged(found: Sorted) -> Findings:
-    return found.judged(retrieved, lambda setting: seeds_of(setting.good))
+def judged(found: Found) -> Findings:
+    return found.judged(retrieved, seeds=good_seeds)
 
 
-def worst(setting: Setting) -> str:
+def worst(setting: Group) -> str:
     found = wrong(setting)
     method = max(found, key=lambda method: found[method])
     return f"{rough(found[method])} of pixels wrong ({look(method).label})"
 
 
-def shown(setting: Setting) -> dict[str, Trial]:
+def shown(setting: Group) -> dict[str, Trial]:
     """A trial a method, all of the lowest seed that every method has, or of its own lowest where there is none."""
     trials = {method: setting.of(method) for method in setting.methods()}
     common = set.intersection(*({trial.seed for trial in found} for found in trials.values())) if trials else set[int]()
     return {method: next((t for t in found if t.seed in common), found[0]) for method, found in trials.items()}
 
 
-def digits(setting: Setting) -> Picture:
+def digits(setting: Group) -> Picture:
     """Rows: corrupted input, clean image, then what each method retrieves."""
     trials = shown(setting)
     first = next(iter(trials.values()))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, K, Setting, Sorted
+from steadygrad.paper.report.hopfield.trials import GOOD, K, drawn, good, good_seeds
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.trial import Trial, middle, seeds_of
+from steadygrad.paper.report.trial import Found, Group, Trial, middle
 from steadygrad.paper.report.verdicts import Outcome
 
-__all__ = ["GOOD", "K"]  # for the template
+__all__ = ["GOOD", "K", "drawn"]  # for the template
 STEADY, WITHIN = 0.01, 10
 """Steady is where the state moves by less than this share of its norm a step; the paper says within ten steps."""
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -22,21 +22,21 @@ FLOOR = 1e-8
 """What float32 cannot resolve is not shown."""
 
 
-def steps(setting: Setting, key: str = CLEAN, tolerance: float = STEADY) -> list[int | None]:
-    return [steady_after(trial.result[key]["relative"], tolerance) for trial in setting.good]
+def steps(setting: Group, key: str = CLEAN, tolerance: float = STEADY) -> list[int | None]:
+    return [steady_after(trial.result[key]["relative"], tolerance) for trial in good(setting)]
 
 
-def steady(setting: Setting) -> Outcome:
-    if not setting.good or any(len(t.result[CLEAN]["relative"]) < WITHIN for t in setting.good):
+def steady(setting: Group) -> Outcome:
+    if not good(setting) or any(len(t.result[CLEAN]["relative"]) < WITHIN for t in good(setting)):
         return Outcome.MISSING
     return Outcome.of(all(step is not None and step <= WITHIN for step in steps(setting)))
 
 
-def judged(found: Sorted) -> Findings:
-    return found.judged(steady, lambda setting: seeds_of(setting.good))
+def judged(found: Found) -> Findings:
+    return found.judged(steady, seeds=good_seeds)
 
 
-def last_step(setting: Setting) -> str:
+def last_step(setting: Group) -> str:
     found = steps(setting)
     return "later than the last" if None in found else str(max(filter(None, found)))
 
@@ -48,12 +48,12 @@ def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     return None if last == len(relative) else last + 1
 
 
-def moved(setting: Setting, key: str) -> float:
+def moved(setting: Group, key: str) -> float:
     """How far step 10 moves the slowest image, median over trials."""
-    return middle(setting.good, lambda trial: trial.result[key]["relative"][WITHIN - 1]) or 0.0
+    return middle(good(setting), lambda trial: trial.result[key]["relative"][WITHIN - 1]) or 0.0
 
 
-def spread(setting: Setting, key: str, tolerance: float) -> str:
+def spread(setting: Group, key: str, tolerance: float) -> str:
     """The step from which on the state moves less than a tolerance: the range over trials."""
     found, most = steps(setting, key, tolerance), setting.setting["updates"]
     inside = sorted(step for step in found if step is not None)
@@ -61,7 +61,7 @@ def spread(setting: Setting, key: str, tolerance: float) -> str:
     return " to ".join(dict.fromkeys(ends))
 
 
-def differences(found: Sorted) -> Picture:
+def differences(found: Found) -> Picture:
     def series(trial: Trial, key: str, norm: str) -> Points:
         return range(1, 1 + len(trial.result[key][norm])), trial.result[key][norm]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,51 +12,49 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.h2 import wrong_pixels
 from steadygrad.paper.report.hopfield.h3 import unpacked
-from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, Setting, Sorted, Variant, left, training
+from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, left, training, variants, words
 from steadygrad.paper.report.panels import DASHED, DOTTED, Panel, draw
 from steadygrad.paper.report.style import curve, ordered
-from steadygrad.paper.report.trial import WHOLE, Trial, grouped, middle
+from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial, grouped, middle
 
 __all__ = ["WHOLE", "K", "left", "middle"]  # for the template
 LONG = 3
 """A variant of so many times the passes of its mode gets a curve of its own."""
 
 
-def ablations(found: Sorted) -> list[Variant]:
-    """The corrected mode with one of its changes taken back."""
-    return [variant for variant in found.variants if variant.base.mode == "corrected"]
+def taken_back(found: Found) -> dict[str, Group]:
+    """The corrected mode with one of its changes taken back, by what that is."""
+    readout = "sigmoid read-out and cross-entropy → raw state and L1"
+    base = found.corrected
+    return {words(base, other, mode=readout): other for other in variants(base)} if base else {}
 
 
-def taken_back(variant: Variant) -> str:
-    return variant.words(mode="sigmoid read-out and cross-entropy → raw state and L1")
-
-
-def worse(found: Sorted) -> list[tuple[str, str]]:
+def worse(found: Found) -> list[tuple[str, str]]:
     """The share of wrong pixels that each change leaves when it is taken back."""
-    return sorted(((f"{wrong_pixels(v.trials):.3g} %", taken_back(v)) for v in ablations(found)), reverse=True)
+    return sorted(((f"{wrong_pixels(v.trials):.3g} %", what) for what, v in taken_back(found).items()), reverse=True)
 
 
-def compared(found: Sorted) -> list[tuple[str, list[Trial]]]:
+def compared(found: Found) -> list[tuple[str, list[Trial]]]:
     """The corrected mode, each change taken back alone, and all of them: as published. The trials of each method."""
-    groups: dict[str, Sequence[Trial]] = {taken_back(variant): variant.trials for variant in ablations(found)}
+    groups: dict[str, Sequence[Trial]] = {what: other.trials for what, other in taken_back(found).items()}
     methods = ordered([trial.method for trials in groups.values() for trial in trials])
 
-    def whole(setting: Setting | None) -> list[Trial]:
+    def whole(setting: Group | None) -> list[Trial]:
         return [trial for method in methods for trial in setting.of(method)] if setting else []
 
-    passes = f", {found.published.setting['passes']} passes" if found.published else ""
+    passes = f", {found.published.length.ran} passes" if found.published else ""
     groups = {"nothing: corrected": whole(found.corrected), **groups, f"everything: as published{passes}": whole(found.published)}
     return [(words, of) for words, trials in groups.items() for of in grouped(trials, lambda trial: trial.method)]
 
 
-def departures(found: Sorted) -> list[Variant]:
+def departures(base: Group | None) -> list[Group]:
     """Single departures from the as-published setting."""
-    return [v for v in found.variants if v.base.mode == "as-published" and not {"passes", "side"} & set(v.changes)]
+    return [other for other in variants(base) if base and not {"passes", "side"} & set(base.changes(other))]
 
 
-def beside(variant: Variant, trial: Trial) -> list[list[Trial]]:
+def beside(base: Group, trial: Trial) -> list[list[Trial]]:
     """A trial with a departure, the same seed without it, and all seeds."""
-    others = variant.base.of(trial.method, trial.config["steps"])
+    others = base.of(trial.method, trial.config["steps"])
     return [[trial], [one for one in others if one.seed == trial.seed], others]
 
 
@@ -64,10 +63,11 @@ def ranged(trials: Sequence[Trial], key: str, scale: float, digits: int) -> str:
     return " to ".join(dict.fromkeys(f"{value:.{digits}f}" for value in (found[0], found[-1]))) if found else "–"
 
 
-def long_trials(found: Sorted) -> list[Trial]:
+def long_trials(found: Found) -> list[Trial]:
     """Trials of many more passes than those of their mode."""
-    far = [v for v in found.variants if v.trials[0].config["passes"] >= LONG * v.base.setting["passes"]]
-    return [trial for group in (*found.longer, *far) for trial in group.trials]
+    far = [other for base in found.all for other in variants(base) if other.length.ran >= LONG * base.length.ran]
+    groups = (sorted(group.trials, key=lambda trial: (trial.method, trial.seed)) for group in (*found.longer, *far))
+    return list(chain(*groups))
 
 
 def long(trials: Sequence[Trial]) -> Picture:

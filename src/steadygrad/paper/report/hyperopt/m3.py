@@ -85,7 +85,8 @@ def ways(found: Sorted) -> list[Way]:
             trials = tuple(trial for trial in mode.costs if trial.method in UNROLLED or last_of(trial) == last)
             lengths = {training_steps(trial) for trial in ours if last_of(trial) == last}
             T = PAPER_T if PAPER_T in lengths else max(lengths)
-            made.append(Way(mode.name, mode.costs[0].config, trials, None, last, T, mode))
+            length = Length(T, PAPER_T, "training steps")
+            made.append(Way(mode.costs[0].config, trials, mode.title, length, last=last, T=T, of_mode=mode))
     return made
 
 
@@ -99,8 +100,7 @@ def judged(found: Sorted, what: int, last: str) -> Findings:
     known = {K: value for K, value in ratios.items() if value is not None}
     reaches = all(value >= (1 - NOISE) * paper[K] for K, value in known.items())
     outcome = Outcome.of(reaches if way.T == PAPER_T and set(known) == set(paper) else None)
-    length = Length(way.T, PAPER_T, "training steps")
-    return Finding(outcome, of=(way, known.values()), seeds=way.seeds, length=length), corrected
+    return Finding(outcome, (way, known.values()), way.seeds, way.length), corrected
 
 
 def flat(way: Way) -> str:

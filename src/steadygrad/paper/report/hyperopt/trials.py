@@ -66,14 +66,6 @@ class Cell(Group):
     T: int = 0
     """training steps"""
 
-    @property
-    def title(self) -> str:
-        return f"T = {self.T}" if self.K is None else f"T = {self.T}, K = {self.K}"
-
-    @property
-    def length(self) -> Length:
-        return Length(self.setting["meta_steps"], PAPER_META_STEPS, "meta steps")
-
 
 @dataclass(frozen=True)
 class Mode:
@@ -159,7 +151,7 @@ def sort_mode(name: str, trials: Sequence[Trial]) -> Mode:
     implicit = [last_of(trial) for trial in tune if trial.method not in UNROLLED]
     way = max(sorted(set(implicit), key=way_order), key=implicit.count, default=None)  # the released code's in a tie
     aside = [trial for trial in tune if way not in (None, last_of(trial)) and trial.method not in UNROLLED]
-    made = tuple(cells(name, [trial for trial in tune if trial not in aside]))
+    made = tuple(cells([trial for trial in tune if trial not in aside]))
     shown = {id(trial) for cell in made for trial in cell.trials} | {id(trial) for trial in (*aside, *errors, *costs)}
     return Mode(name, made, tuple(errors), tuple(costs), len(trials) - len(shown))
 
@@ -181,7 +173,7 @@ def main(trials: Sequence[Trial]) -> list[Trial]:
     return max(grouped(trials, lambda trial: setting(trial, FREE)), key=spent, default=[])
 
 
-def cells(mode: str, trials: Sequence[Trial]) -> Iterable[Cell]:
+def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
     """Every T and K; of trials with different numbers of meta steps those that most methods share, then the longer ones."""
     for T in sorted(set(map(training_steps, trials))):
         of_length = [trial for trial in trials if training_steps(trial) == T]
@@ -190,7 +182,9 @@ def cells(mode: str, trials: Sequence[Trial]) -> Iterable[Cell]:
             here = [t for t in of_length if steps_of(t) == K or (steps_of(t) is None and t.seed in seeds)]
             tried = grouped(here, lambda trial: trial.config["meta_steps"])
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
-            yield Cell(mode, kept[0].config, tuple(kept), K, T)
+            length = Length(kept[0].config["meta_steps"], PAPER_META_STEPS, "meta steps")
+            title = f"T = {T}" if K is None else f"T = {T}, K = {K}"
+            yield Cell(kept[0].config, tuple(kept), title, length, K, T=T)
 
 
 def way_order(way: str) -> int:
