@@ -20,9 +20,9 @@ from steadygrad.paper.report import Figure, page, style
 from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hopfield import section
 from steadygrad.paper.report.hopfield import trials as sorting
-from steadygrad.paper.report.hopfield.h2 import worst
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.h4 import steady_after
+from steadygrad.paper.report.hopfield.start import worst
 from steadygrad.paper.report.hopfield.trials import norm_of_start, sort
 from steadygrad.paper.report.trial import Trial
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED

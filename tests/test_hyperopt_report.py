@@ -35,8 +35,9 @@ from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hyperopt import section
 from steadygrad.paper.report.hyperopt.m1 import bend, end
 from steadygrad.paper.report.hyperopt.m3 import little_memory
-from steadygrad.paper.report.hyperopt.m4 import embedding, pace, straightness
+from steadygrad.paper.report.hyperopt.m4 import pace, straightness
 from steadygrad.paper.report.hyperopt.trials import BEFORE, sort
+from steadygrad.paper.report.hyperopt.tsne import embedding
 from steadygrad.paper.report.trial import ratio
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
 

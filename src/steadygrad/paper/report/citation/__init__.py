@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.citation import cost, g1, g2, g3
+from steadygrad.paper.report.citation import cost, diagnosis, g1, g2, g3
 from steadygrad.paper.report.citation.trials import sort
 from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.writing import Writer
@@ -23,4 +23,6 @@ def section(records: Sequence[Record]) -> Section:
         | {"seeds": place.seeds}
         for place in found.all
     }
-    return Writer("citation", found).write("Citation graphs", (g1, g2, g3, cost), generic.settings(columns, ("graph", "mode")))
+    return Writer("citation", found).write(
+        "Citation graphs", (g1, g2, g3, diagnosis, cost), generic.settings(columns, ("graph", "mode"))
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
@@ -13,7 +12,6 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, gradients, heading, mean, seeds_of_pair, validation
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, stacked
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.text import NO_BREAK, rough, short
 from steadygrad.paper.report.trial import Found, Group, Trial, median, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome
 
@@ -67,17 +65,6 @@ def goes(found: Found, graph: str) -> Findings:
         seeds, length = seeds_of_pair(place), place.length
         published = replace(published, outcome=together(place), of=place, seeds=seeds, length=length, longer=trend[0])
     return published, corrected
-
-
-def last_moves(place: Group) -> list[float]:
-    """How far the last step moves the state, the median of each method."""
-    found = (middle(place.of(method), lambda trial: trial.latest("difference_relative")) for method in gradients(place))
-    return [value for value in found if value is not None]
-
-
-def radius(place: Group) -> float | None:
-    """ρ(J) in the middle of the methods."""
-    return median(middle(place.of(m), lambda trial: trial.result.get("spectral_radius")) for m in gradients(place))
 
 
 def drawn(found: Found, graph: str) -> list[Group]:
@@ -145,30 +132,3 @@ def adjoint(places: Sequence[Group]) -> Picture:
         first = Panel(moves, f"{heading(place)}: last step", "epoch", moved, log=True, height=(1e-5, 2), mean=True)
         rows.append([first, Panel(residual, f"{heading(place)}: adjoint residual", "epoch", left, log=True, level=1, mean=True)])
     return draw(rows, {"as large as b": DOTTED})
-
-
-def initial_radius(place: Group) -> float | None:
-    trials = [trial for method in gradients(place) for trial in place.of(method)]
-    return middle(trials, lambda trial: trial.result.get("spectral_radius_initial"))
-
-
-def diagnosed(place: Group, method: str) -> dict[str, Any] | None:
-    return next((trial.result["diagnosis"] for trial in place.of(method) if trial.result.get("diagnosis")), None)
-
-
-def bound(found: dict[str, Any] | None, name: str, sign: str) -> str:
-    """A number that sg.diagnose did not settle is a bound."""
-    if found is None:
-        return "–"
-    return f"{sign} {short(found[name])}" if name in found["not_settled"] else short(found[name])
-
-
-def verdict(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "–"
-    return "trust" if found["trustworthy"] else ", ".join(word.replace(" ", NO_BREAK) for word in found["findings"])
-
-
-def moves_words(place: Group) -> str:
-    low, high = (rough(value) for value in (min(last_moves(place)), max(last_moves(place))))
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"

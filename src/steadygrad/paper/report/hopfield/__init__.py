@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.hopfield import h1, h2, h3, h4, jacobian, more
+from steadygrad.paper.report.hopfield import h1, h2, h3, h4, jacobian, more, start
 from steadygrad.paper.report.hopfield.trials import sort
 from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.writing import Writer
@@ -22,5 +22,5 @@ def section(records: Sequence[Record]) -> Section:
         | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
         for s in (*found.all, *found.longer)
     }
-    claims = h1, h2, h3, h4, jacobian, more
+    claims = h1, h2, start, h3, h4, jacobian, more
     return Writer("hopfield", found).write("Associative memory", claims, generic.settings(columns, ("mode",)))

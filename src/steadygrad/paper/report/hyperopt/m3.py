@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hyperopt.hypergradients import compared_at
+from steadygrad.paper.report.hyperopt.costs import PAPER_T, Way, ways
 from steadygrad.paper.report.hyperopt.trials import (
     PAPER_K,
     UNROLLED,
-    Mode,
     Sorted,
-    last_of,
     last_words,
     nearest,
     steps_of,
-    training_steps,
-    way_order,
 )
 from steadygrad.paper.report.panels import Panel, draw, marked
 from steadygrad.paper.report.section import Finding, Findings
 from steadygrad.paper.report.style import CHECKPOINTED, look
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Group, Trial, median, ratio
-from steadygrad.paper.report.verdicts import Length, Outcome
+from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["last_words"]  # for the template
-PAPER_T = 1000
 PAPER = ({10: 3.02, 50: 2.87, 100: 2.68}, {10: 4.35, 50: 4.25, 100: 4.11})
 """Ratios of time and of memory, by K."""
 NOISE = 0.2
@@ -38,56 +31,6 @@ FLAT_RATIO, FLAT_MB = 1.25, 5.0
 """Memory is flat in T if the largest T takes at most this many times, or MB more than, the smallest."""
 SHORTLY = {"full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
 TIME, MEMORY = 0, 1
-Cost = list[float | None]
-"""CPU seconds of a meta step, and the memory that the process takes above its libraries and data, in MB."""
-
-
-@dataclass(frozen=True)
-class Way(Group):
-    """The costs of a mode by one way to take the last step, at the T at which BPTT and Neumann-RBP can be compared."""
-
-    last: str = ""
-    T: int = 0
-    of_mode: Mode | None = None
-
-    @property
-    def counts(self) -> list[int]:
-        return sorted({trial.config["steps"] for trial in self.of("neumann-rbp") if training_steps(trial) == self.T})
-
-    @property
-    def lengths(self) -> list[int]:
-        return sorted(set(map(training_steps, self.trials)))
-
-    def at(self, method: str, K: int | None, T: int | None = None) -> list[Trial]:
-        return [trial for trial in self.of(method, K) if training_steps(trial) == (T or self.T)]
-
-    def cost(self, method: str, K: int | None, T: int | None = None, whose: str = "") -> Cost:
-        """Medians over trials; whose="bptt_": BPTT's, measured in turns with the method's."""
-        found = self.at(method, K, T)
-        return [median(trial.measured.get(whose + key) for trial in found) for key in ("cpu_seconds", "memory_mb")]
-
-    def ratios(self, method: str, K: int | None) -> Cost:
-        """BPTT's cost divided by the method's."""
-        return list(map(ratio, self.cost(method, K, whose="bptt_"), self.cost(method, K)))
-
-    def cosine(self, method: str, K: int | None) -> float | None:
-        """To BPTT's hypergradient: of the trial itself, or of those that compare hypergradients at the same T and K."""
-        own = median(trial.result.get("cosine") for trial in self.at(method, K))
-        return own if own is not None or not self.of_mode else compared_at(self.of_mode, (self.T, K or 0, method), self.last)
-
-
-def ways(found: Sorted) -> list[Way]:
-    """At T = 1000, or at the largest T at which Neumann-RBP was measured."""
-    made: list[Way] = []
-    for mode in found.all:
-        ours = [trial for trial in mode.costs if trial.method == "neumann-rbp"]
-        for last in sorted(set(map(last_of, ours)), key=way_order):
-            trials = tuple(trial for trial in mode.costs if trial.method in UNROLLED or last_of(trial) == last)
-            lengths = {training_steps(trial) for trial in ours if last_of(trial) == last}
-            T = PAPER_T if PAPER_T in lengths else max(lengths)
-            length = Length(T, PAPER_T, "training steps")
-            made.append(Way(mode.costs[0].config, trials, mode.title, length, last=last, T=T, of_mode=mode))
-    return made
 
 
 def judged(found: Sorted, what: int, last: str) -> Findings:
