@@ -262,6 +262,18 @@ def test_longer_trials_are_told_apart():
     )
 
 
+def test_a_departure_stands_beside_the_same_seed_and_changes_no_verdict():
+    usual = records_of(PAPERS, mode="as-published")
+    (other,) = records_of({"neumann-rbp": 0.5}, seeds=1, mode="as-published")
+    changed = replace(other, config={**other.config, "linearise": "previous", "steps": 5})
+    usual = [replace(record, config={**record.config, "steps": 5}) for record in usual]
+    made = tables(section([*usual, changed]))
+    (row,) = made["citation-fidelity-table"].rows
+    assert row == ("Cora", "linearise last → previous", "Neumann-RBP", "50.0", "50.0", "46.0", "46.0", "46.0 to 46.3", "46.0 to 46.3")
+    assert "citation-g1-longer" not in made
+    assert verdicts([*usual, changed]) == verdicts(usual)
+
+
 def test_the_exact_gradient_in_little_memory_stands_beside_the_others():
     def turn(ms: float, mb: float, cosine: float) -> dict[str, float]:
         return {"cpu_ms": ms, "mb": mb, "evaluations": 100, "error": 1 - cosine, "cosine": cosine}

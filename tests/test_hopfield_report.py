@@ -16,7 +16,7 @@ from steadygrad.paper.experiments.hopfield.data import pack, unpack
 from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig
 from steadygrad.paper.experiments.hopfield.presets import PUBLISHED
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, page, style
+from steadygrad.paper.report import Figure, fidelity, page, style
 from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hopfield import section
 from steadygrad.paper.report.hopfield import trials as sorting
@@ -212,9 +212,9 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
     kept = sort([*both(), back, readout, longer])
     assert [setting.setting["passes"] for setting in kept.longer] == [900]
     base = kept.corrected
-    changes = [base.changes(other) for other in sorting.variants(base)]
+    changes = [base.changes(other) for other in fidelity.variants(base)]
     assert changes == [{"mode": ("corrected", "as-published")}, {"slope": (3.0, 0.5)}]
-    assert sorting.variants(kept.published) == []
+    assert fidelity.variants(kept.published) == []
     exhibits = {exhibit.name: exhibit for exhibit in section([*both(), back, readout, longer]).exhibits}
     assert ("slope 3 → 0.5", "BPTT", "1 of 1", "0.25", "11.00 %", "0.5") in exhibits["hopfield-ablation"].rows
     assert "hopfield-long" in exhibits

@@ -197,6 +197,16 @@ def test_the_setting_with_most_training_is_shown_and_the_rest_counted():
     assert mode.left_out == len(strangers)
 
 
+def test_reshuffled_trials_stand_beside_the_others_and_not_among_them():
+    usual, anew = mode_records("as-published"), tune("as-published", "neumann-rbp", 100, 50, shuffle=True)
+    found = sort([*usual, anew])
+    assert [cell.trials for cell in found.all[0].cells] == [cell.trials for cell in sort(usual).all[0].cells]
+    assert found.all[0].left_out == 0
+    (row,) = blocks([*usual, anew], Table)["hyperopt-fidelity-table"].rows
+    assert row[:3] == ("100", "50", "Neumann-RBP")
+    assert row[3:5] == row[5:7]  # made up alike
+
+
 def test_hypergradients_are_compared_in_both_modes_and_all_ways():
     tables = blocks(both(), Table)
     rows = tables["hyperopt-errors-table"].rows

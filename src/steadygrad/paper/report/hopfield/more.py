@@ -10,14 +10,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
+from steadygrad.paper.report.fidelity import beside, departures, ranged, variants, words
 from steadygrad.paper.report.hopfield.h2 import wrong_pixels
 from steadygrad.paper.report.hopfield.h3 import unpacked
-from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, left, training, variants, words
+from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, left, training
 from steadygrad.paper.report.panels import DASHED, DOTTED, Panel, draw
 from steadygrad.paper.report.style import curve, ordered
 from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial, grouped, middle
 
-__all__ = ["WHOLE", "K", "left", "middle"]  # for the template
+__all__ = ["WHOLE", "K", "beside", "departures", "left", "middle", "ranged"]  # for the template
 LONG = 3
 """A variant of so many times the passes of its mode gets a curve of its own."""
 
@@ -47,20 +48,12 @@ def compared(found: Found) -> list[tuple[str, list[Trial]]]:
     return [(words, of) for words, trials in groups.items() for of in grouped(trials, lambda trial: trial.method)]
 
 
-def departures(base: Group | None) -> list[Group]:
-    """Single departures from the as-published setting."""
-    return [other for other in variants(base) if base and not {"passes", "side"} & set(base.changes(other))]
+def final_loss(trial: Trial) -> float:
+    return trial.result["final_loss"]
 
 
-def beside(base: Group, trial: Trial) -> list[list[Trial]]:
-    """A trial with a departure, the same seed without it, and all seeds."""
-    others = base.of(trial.method, trial.config["steps"])
-    return [[trial], [one for one in others if one.seed == trial.seed], others]
-
-
-def ranged(trials: Sequence[Trial], key: str, scale: float, digits: int) -> str:
-    found = sorted(scale * trial.result[key] for trial in trials)
-    return " to ".join(dict.fromkeys(f"{value:.{digits}f}" for value in (found[0], found[-1]))) if found else "–"
+def wrong(trial: Trial) -> float:
+    return wrong_pixels([trial])
 
 
 def long_trials(found: Found) -> list[Trial]:

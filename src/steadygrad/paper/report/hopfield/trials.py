@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.trial import TITLES, Found, Group, Trial, ratio, read, seeds_of
 from steadygrad.paper.report.trial import sort as sort_trials
@@ -55,20 +54,6 @@ def good_seeds(group: Group) -> int:
 def drawn(found: Found) -> int:
     """How many trials the figures of both modes draw."""
     return sum(len(group.of(method)) for group in found.all for method in group.methods())
-
-
-def words(base: Group, other: Group, **named: str) -> str:
-    """What was changed: "slope 3 → 0.5", or as the setting's name has it."""
-    changes = base.changes(other)
-    rest = {key: pair for key, pair in changes.items() if key not in named}
-    told = ", ".join(f"{key} {generic.cell(old)} → {generic.cell(new)}" for key, (old, new) in rest.items())
-    return "; ".join([*(named[key] for key in changes if key in named), *([told] if told else [])])
-
-
-def variants(base: Group | None) -> list[Group]:
-    """What departs from a mode, but for longer trials of it."""
-    kept = [other for other in base.others if other not in base.longer] if base else []
-    return sorted(kept, key=lambda other: (len(base.changes(other)), words(base, other)) if base else ())
 
 
 def sort(records: Sequence[Record]) -> Found:

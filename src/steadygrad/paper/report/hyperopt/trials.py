@@ -73,6 +73,8 @@ class Mode:
 
     name: str
     cells: tuple[Cell, ...]
+    reshuffled: tuple[Trial, ...]
+    """tuning trials that draw the mini-batches anew, beside others that do not"""
     errors: tuple[Trial, ...]
     costs: tuple[Trial, ...]
     left_out: int
@@ -152,8 +154,10 @@ def sort_mode(name: str, trials: Sequence[Trial]) -> Mode:
     way = max(sorted(set(implicit), key=way_order), key=implicit.count, default=None)  # the released code's in a tie
     aside = [trial for trial in tune if way not in (None, last_of(trial)) and trial.method not in UNROLLED]
     made = tuple(cells([trial for trial in tune if trial not in aside]))
-    shown = {id(trial) for cell in made for trial in cell.trials} | {id(trial) for trial in (*aside, *errors, *costs)}
-    return Mode(name, made, tuple(errors), tuple(costs), len(trials) - len(shown))
+    tuned = {id(trial) for cell in made for trial in cell.trials}
+    anew = tuple(trial for trial in tune if trial.config["shuffle"] and id(trial) not in tuned and trial not in aside)
+    shown = tuned | {id(trial) for trial in (*aside, *anew, *errors, *costs)}
+    return Mode(name, made, anew, tuple(errors), tuple(costs), len(trials) - len(shown))
 
 
 def task(trial: Trial) -> str:
@@ -180,7 +184,7 @@ def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
         for K in sorted(set(map(steps_of, of_length)) - {None}, key=lambda K: K or 0) or [None]:
             seeds = {trial.seed for trial in of_length if steps_of(trial) == K}
             here = [t for t in of_length if steps_of(t) == K or (steps_of(t) is None and t.seed in seeds)]
-            tried = grouped(here, lambda trial: trial.config["meta_steps"])
+            tried = grouped(here, lambda trial: (trial.config["meta_steps"], trial.config["shuffle"]))
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
             length = Length(kept[0].config["meta_steps"], PAPER_META_STEPS, "meta steps")
             title = f"T = {T}" if K is None else f"T = {T}, K = {K}"
