@@ -16,13 +16,15 @@ from steadygrad.paper.experiments.hopfield.data import pack, unpack
 from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig
 from steadygrad.paper.experiments.hopfield.presets import PUBLISHED
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, page, style
+from steadygrad.paper.report import Figure, fidelity, page, style
 from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hopfield import section
 from steadygrad.paper.report.hopfield import trials as sorting
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.h4 import steady_after
-from steadygrad.paper.report.hopfield.trials import HopfieldTrial, sort, start_error
+from steadygrad.paper.report.hopfield.start import worst
+from steadygrad.paper.report.hopfield.trials import norm_of_start, sort
+from steadygrad.paper.report.trial import Trial
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED
 
 IMAGES = digits(7)
@@ -172,7 +174,7 @@ def test_what_is_missing_is_said_to_be_missing():
 
 def test_the_names_of_before_are_read():
     """RBP is "rbp" in old records, and settings that came later are as they were."""
-    (trial,) = sort([record("corrected", "rbp")]).modes["corrected"].trials
+    (trial,) = sort([record("corrected", "rbp")]).corrected.trials
     assert trial.method == "rbp-uniform"
     assert {key: trial.config[key] for key in sorting.BEFORE} == sorting.BEFORE
     later = {field.name: field.metadata["before"] for field in fields(HopfieldConfig) if "before" in field.metadata}
@@ -209,10 +211,10 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
         assert all(len(setting.trials) == len(trials(setting.mode)) for setting in kept.all)
     kept = sort([*both(), back, readout, longer])
     assert [setting.setting["passes"] for setting in kept.longer] == [900]
-    assert [(v.base.mode, v.changes) for v in kept.variants] == [
-        ("corrected", {"mode": ("corrected", "as-published")}),
-        ("corrected", {"slope": (3.0, 0.5)}),
-    ]
+    base = kept.corrected
+    changes = [base.changes(other) for other in fidelity.variants(base)]
+    assert changes == [{"mode": ("corrected", "as-published")}, {"slope": (3.0, 0.5)}]
+    assert fidelity.variants(kept.published) == []
     exhibits = {exhibit.name: exhibit for exhibit in section([*both(), back, readout, longer]).exhibits}
     assert ("slope 3 → 0.5", "BPTT", "1 of 1", "0.25", "11.00 %", "0.5") in exhibits["hopfield-ablation"].rows
     assert "hopfield-long" in exhibits
@@ -249,9 +251,9 @@ def test_steady_after_counts_from_one_and_wants_the_state_to_stay():
 
 
 def test_what_is_left_of_the_start_of_rbp():
-    trial = HopfieldTrial({"side": 7, "hidden": 51}, result((0.1,), 0.0, 0.1, rho=0.5), {})
-    assert trial.start == pytest.approx(math.sqrt(100 / 3))
-    assert start_error(trial, 10) == pytest.approx(0.5**10 * math.sqrt(100 / 3) / 0.1)
+    trial = Trial({"side": 7, "hidden": 51}, result((0.1,), 0.0, 0.1, rho=0.5), {})
+    assert norm_of_start(trial) == pytest.approx(math.sqrt(100 / 3))
+    assert worst(trial, 10) == pytest.approx(0.5**10 * math.sqrt(100 / 3) / 0.1)
 
 
 def test_images_are_read_as_they_were_packed():

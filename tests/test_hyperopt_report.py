@@ -34,8 +34,10 @@ from steadygrad.paper.report import Figure, Table, page, style
 from steadygrad.paper.report.drawing import Drawn
 from steadygrad.paper.report.hyperopt import section
 from steadygrad.paper.report.hyperopt.m1 import bend, end
-from steadygrad.paper.report.hyperopt.m4 import embedding, pace, straightness
+from steadygrad.paper.report.hyperopt.m3 import little_memory
+from steadygrad.paper.report.hyperopt.m4 import pace, straightness
 from steadygrad.paper.report.hyperopt.trials import BEFORE, sort
+from steadygrad.paper.report.hyperopt.tsne import embedding
 from steadygrad.paper.report.trial import ratio
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
 
@@ -124,11 +126,11 @@ def test_m3_has_the_exact_hypergradient_in_little_memory_beside():
     row = blocks(found, Table)["hyperopt-m3"].rows[-1]
     numbers = ("10", "15", "0.67", "–", "1,000", "20", "50", "–", "1")
     assert row == ("As published", "BPTT, log₂ T states", "–", "1000", "–", *numbers)
-    (numbers,) = section(found).numbers["m3"]
-    assert numbers["exact"][0]["time"] == pytest.approx(1.5)
-    assert numbers["ours"][0]["beaten"] == []  # 3.5 times faster than BPTT, in less memory
+    ((_, ((_, time, *_), *_), beaten),) = little_memory(sort(found))
+    assert time == pytest.approx(1.5)
+    assert list(beaten.values()) == [[]]  # 3.5 times faster than BPTT, in less memory
     dear = [*costs("as-published", faster=0.7, smaller=10.0), exact]
-    assert section(dear).numbers["m3"][0]["ours"][0]["beaten"] == ["BPTT, log₂ T states"]
+    assert "not worth it here, since BPTT, log₂ T states is exact" in section(dear).body
 
 
 def test_memory_that_grows_with_the_training_is_called_so():
@@ -178,7 +180,6 @@ def test_failed_trials_and_records_of_other_kinds_are_no_results():
     odd = Record("hyperopt", {"task": "sing", "mode": "corrected"}, {"song": 1}, None)
     made = section([failed, odd])
     assert made.exhibits == ()
-    assert made.settings.rows
     assert {part.published.name for part in made.parts} == {NO_DATA}
 
 
@@ -194,7 +195,16 @@ def test_the_setting_with_most_training_is_shown_and_the_rest_counted():
     assert [(cell.T, cell.K) for cell in mode.cells] == [(T, K) for T in LENGTHS for K in COUNTS]
     assert {len(cell.trials) for cell in mode.cells} == {2 * len(TUNED)}
     assert mode.left_out == len(strangers)
-    assert [trial.last for trial in mode.aside] == ["fresh"]
+
+
+def test_reshuffled_trials_stand_beside_the_others_and_not_among_them():
+    usual, anew = mode_records("as-published"), tune("as-published", "neumann-rbp", 100, 50, shuffle=True)
+    found = sort([*usual, anew])
+    assert [cell.trials for cell in found.all[0].cells] == [cell.trials for cell in sort(usual).all[0].cells]
+    assert found.all[0].left_out == 0
+    (row,) = blocks([*usual, anew], Table)["hyperopt-fidelity-table"].rows
+    assert row[:3] == ("100", "50", "Neumann-RBP")
+    assert row[3:5] == row[5:7]  # made up alike
 
 
 def test_hypergradients_are_compared_in_both_modes_and_all_ways():

@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import ModuleType
 
 import pytest
 from jinja2 import ChoiceLoader, DictLoader
@@ -12,7 +13,8 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper import records
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, NoRecordsError, Part, Section, Table, facts, generic, page, style, verdicts
+from steadygrad.paper.report import Figure, NoRecordsError, Part, Section, Table, facts, generic, page, style, verdicts, writing
+from steadygrad.paper.report.section import Finding
 from steadygrad.paper.report.verdicts import Verdict
 
 MACHINE = {
@@ -128,39 +130,50 @@ def test_the_page(written, html):
 
 
 FOLDED = """{% from "fold.html.jinja" import fold %}
-<p>Prose about {{ who }}.</p>
-{% call fold("toy-t1", "T1: losses") %}{{ show("t1", "other", "missing") }}{% endcall %}
-{% call fold("toy-t3", "The rest") %}{{ show("t2*") }}{% endcall %}"""
+<p>Prose about {{ found }}.</p>
+{% call(s) part("T1", findings, "It learns <b>well</b>", "0.3", "It does.") %}in {{ s }} of 3{% endcall %}
+{% call fold("toy-t1", "T1: losses") %}
+{% call figure("t1", drawing, records=3, alt="A falling line.") %}Loss & more.{% endcall %}
+{% call figure("none", drawing, records=0, alt="Nothing.") %}Nobody sees it.{% endcall %}
+{% endcall %}
+{% call table("times", "method | s", "Times.", "A note.") %}
+{% for method in ("bptt", "a < b") %}
+{{ method | label }} | {{ 2 / 3 }}
+
+{% endfor %}
+{% endcall %}
+{{ table("empty", "method | s", "Nothing.") }}"""
 
 
 @pytest.fixture
 def folded(monkeypatch):
-    """The toy's section with a template of its own."""
-    made = page.templates()
-    monkeypatch.setattr(page, "templates", lambda: made)
-    made.loader = ChoiceLoader([DictLoader({"toy.jinja": FOLDED}), made.loader])
-    return lambda found: replace(section(found), template="toy.jinja", numbers={"who": "<b>toys</b>"})
+    """A toy's section that is written by a template."""
+    made = writing.templates()
+    monkeypatch.setattr(
+        made, "loader", ChoiceLoader([DictLoader({"toy/intro.html.jinja": "", "toy/toy.html.jinja": FOLDED}), made.loader])
+    )
+    claim = ModuleType("toy")
+    claim.drawing, claim.findings = drawing, (Finding(verdicts.Outcome.YES, 2, 3), None)
+    settings = Table("toy-settings", "Settings.", ("setting", "value"), ())
+    return lambda found: writing.Writer("toy", "<b>toys</b>").write("A toy", (claim,), settings)
 
 
-def test_claims_link_to_the_fold_that_shows_them(runs, tmp_path, folded):
+def test_a_template_states_parts_and_exhibits_where_they_belong(runs, tmp_path, folded):
+    made = folded([])
+    (part,) = made.parts
+    assert (part.text, part.ours, part.published.name) == ("It learns <b>well</b>", "in 2 of 3", verdicts.AT_LENGTH)
+    figure, table = made.exhibits  # without records or rows there is none
+    assert (figure.caption, figure.records) == ("Loss & more.", 3)
+    assert table.rows == (("BPTT", "0.6666666666666666"), ("a < b", "0.6666666666666666"))
     html = page.write(runs, tmp_path / "report.html", {"toy": folded}).page.read_text()
-    assert html.count('<a href="#toy-t1">') == 2  # both parts of T1
+    assert html.count('<a href="#toy-t1">') == 1
     assert "Prose about &lt;b&gt;toys&lt;/b&gt;." in html
+    assert "Loss &amp; more." in html
     read = Reader(html)
     assert len(read.ids) == len(set(read.ids))
     assert {link[1:] for link in read.links if link.startswith("#")} <= set(read.ids)
-    inside = html[html.index('id="toy-t1"') : html.index('id="toy-t3"')]
-    assert inside.count("<img") == 2
-
-
-def test_an_exhibit_that_no_prose_shows_is_noticed(runs, tmp_path, folded, monkeypatch):
-    def forgetful(found):
-        made = folded(found)
-        more = Table("toy-more", "More.", ("a",), (("1",),))
-        return replace(made, exhibits=(*made.exhibits, more))
-
-    with pytest.raises(ValueError, match=r"toy.jinja shows no toy-more"):
-        page.write(runs, tmp_path / "report.html", {"toy": forgetful})
+    inside = html[html.index('id="toy-t1"') : html.index("</details>", html.index('id="toy-t1"'))]
+    assert inside.count("<img") == 1
 
 
 def test_the_page_needs_no_other_file(html):
@@ -346,7 +359,7 @@ def test_two_figures_of_one_name_are_refused(runs, tmp_path):
 
 def test_two_machines_are_told_apart():
     found = [record(seed=0), record(seed=1), Record("toy", {"seed": 2}, {}, None)]
-    assert [(m.trials, m.hardware) for m in facts.machines(found)] == [
+    assert [(trials, hardware) for trials, hardware, _ in facts.machines(found)] == [
         ("2 trials", "Abacus 3000, 2 cores, Linux"),
         ("1 trial", "not recorded"),
     ]

@@ -12,8 +12,8 @@ def test_columns_of_numbers_are_aligned_to_the_right():
     table = Table(
         "t", "", ("name", "paper", "ours", "empty"), (("RBP", "29.25 ± 3.3", "3 of 4", ""), ("BPTT", "24 %", "NaN", ""))
     )
-    assert page.Item(table, "table", 1).right == [False, True, True, False]
-    assert page.Item(Table("t", "", ("a", "b"), ()), "table", 1).right == [False, False]
+    assert page.right(table) == [False, True, True, False]
+    assert page.right(Table("t", "", ("a", "b"), ())) == [False, False]
 
 
 def test_methods_are_told_apart_without_colour():
@@ -64,6 +64,39 @@ def test_numbers(value, shown):
 )
 def test_durations(seconds, shown):
     assert text.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (text.number(0.123456), "0.1235"),
+        (text.number(1.5e-7), "1.5e-07"),
+        (text.number(math.nan), "NaN"),
+        (text.short(0.12345), "0.123"),
+        (text.short(0.00012345), "1.2e-04"),
+        (text.short(None), "–"),
+        (text.percent(0.995), "99.5 %"),
+        (text.rough(0.06666), "6.7 %"),
+        (text.share(0.0597), "6 %"),
+        (text.share(1.338), "134 %"),
+        (text.plural(1, "trial"), "1 trial"),
+        (text.plural(2012, "trial"), "2,012 trials"),
+        (text.plural(0, "trial"), "no trials"),
+        (text.times(6.432), "6.43 times"),
+        (text.strokes([0.123, 4.56]), "0.12 / 4.6"),
+        (text.span([2.0, 0.5]), "0.5 to 2"),
+        (text.span([0.5]), "0.5"),
+        (text.tied("1 % of K = 20 steps"), "1\xa0% of K\xa0=\xa020 steps"),
+        (text.unbroken("0 of 6"), "0\xa0of\xa06"),
+    ],
+)
+def test_words(words, shown):
+    assert words == shown
+
+
+def test_cells_of_columns_of_numbers():
+    assert all(map(text.is_number, ("12,345", "46.63 ± 8.3", "99 %", "1.5e-07", "3.1 s", "3 of 4", "–", "≥ 2")))
+    assert not any(map(text.is_number, ("RBP", "T = 3", "no")))
 
 
 def test_every_section_of_ours_is_a_builder():

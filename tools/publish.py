@@ -20,7 +20,7 @@ from steadygrad.files import write_atomically
 from steadygrad.paper import records
 from steadygrad.paper.report import SECTIONS, Figure, Section, Table, facts, page
 from steadygrad.paper.report.drawing import Drawn, draw
-from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict, mark
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, REPORT = ROOT / "results", ROOT / "results" / "report.html"
@@ -67,7 +67,7 @@ def claims(sections: Sequence[Section]) -> str:
 
 
 def marked(verdict: Verdict) -> str:
-    return f"{page.mark(verdict.name)} {verdict.name}" + (f" ({verdict.rests})" if verdict.rests else "")
+    return f"{mark(verdict.name)} {verdict.name}" + (f" ({verdict.rests})" if verdict.rests else "")
 
 
 def worded(verdict: Verdict) -> str:

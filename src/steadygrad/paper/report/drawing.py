@@ -31,8 +31,8 @@ def draw(figure: Figure) -> Drawn:
         svg, pdf = io.BytesIO(), io.BytesIO()
         picture.savefig(svg, format="svg", metadata={"Date": None})
         picture.savefig(pdf, format="pdf", metadata={"CreationDate": None})
-        width, height = picture.get_size_inches()
-    return Drawn(rounded(svg.getvalue()), pdf.getvalue(), round(96 * float(width)), round(96 * float(height)))
+        width, height = (round(96 * float(inches)) for inches in picture.get_size_inches())
+    return Drawn(rounded(svg.getvalue()), pdf.getvalue(), width, height)
 
 
 def rounded(svg: bytes) -> bytes:

@@ -1,12 +1,10 @@
-"""What the records say about how they came to be: on which machine, in what time, and which trials failed."""
+"""What the records say about how they came to be: on which machine and in what time; and the page in a sentence or two."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from steadygrad.paper.records import Record
@@ -20,42 +18,23 @@ MACHINE = ("cpu", "cores", "platform")
 SOFTWARE = ("steadygrad", "commit", "torch", "python")
 
 
-@dataclass(frozen=True)
-class Machine:
-    trials: str
-    hardware: str
-    software: str
-
-
-@dataclass(frozen=True)
-class Failure:
-    trial: str
-    config: str
-    error: str
-    last: str
-    """the last line of the error: what it says in short"""
-
-
-def machines(records: Sequence[Record]) -> list[Machine]:
-    """Each machine with its software and how many trials ran on it, the busiest first."""
+def machines(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+    """How many trials ran on each machine with its software, the busiest first."""
     found = Counter((hardware(record.environment), software(record.environment)) for record in records)
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return [Machine(plural(count, "trial"), *names) for names, count in ranked]
+    return [(plural(count, "trial"), *names) for names, count in ranked]
 
 
 def hardware(environment: dict[str, Any]) -> str:
-    parts = [str(environment[key]) for key in ("cpu", "platform") if environment.get(key)]
-    if environment.get("cores"):
-        parts.insert(1, f"{environment['cores']} cores")
-    return ", ".join(parts) or "not recorded"
+    known = [f"{environment[key]} cores" if key == "cores" else str(environment[key]) for key in MACHINE if environment.get(key)]
+    return ", ".join(known) or "not recorded"
 
 
 def software(environment: dict[str, Any]) -> str:
-    known = {key: environment[key] for key in SOFTWARE if environment.get(key)}
+    known = {key: environment[key] for key in (*SOFTWARE, *environment) if key not in MACHINE and environment.get(key)}
     if isinstance(commit := known.get("commit"), str):
         known["commit"] = commit[:10] + (" with local changes" if commit.endswith("+") else "")
-    others = {key: value for key, value in environment.items() if key not in (*SOFTWARE, *MACHINE) and value}
-    return ", ".join(f"{key} {value}" for key, value in {**known, **others}.items()) or "not recorded"
+    return ", ".join(f"{key} {value}" for key, value in known.items()) or "not recorded"
 
 
 def time(records: Sequence[Record]) -> str:
@@ -68,30 +47,19 @@ def time(records: Sequence[Record]) -> str:
     if len(taken) > 1:
         text += f" (median {duration(statistics.median(taken))}, longest {duration(max(taken))})"
     days = sorted(started[:10] for record in records if isinstance(started := record.measured.get("started"), str))
-    if days:
-        text += f", started {days[0]}" if days[0] == days[-1] else f", started {days[0]} to {days[-1]}"
-    return text
-
-
-def failures(records: Sequence[Record]) -> list[Failure]:
-    return [
-        Failure(record.trial, json.dumps(record.config), error, (error.strip().splitlines() or ["no message"])[-1])
-        for record in records
-        if (error := record.error) is not None
-    ]
+    return text + (f", started {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
 
 
 def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
     """The page in a sentence or two."""
     done = sum(record.done for record in records)
-    text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result"
-    text += f", {len(records) - done} failed." if done < len(records) else ", none failed."
-    parts = [part for section in sections for part in section.parts]
-    if parts:
+    failed = f"{len(records) - done} failed" if done < len(records) else "none failed"
+    text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result, {failed}."
+    if parts := [part for section in sections for part in section.parts]:
         text += f" {plural(len(parts), 'part')} of {plural(len({part.claim for part in parts}), 'claim')}. As published: "
         text += f"{tally([part.published.name for part in parts], PUBLISHED)}. Where the assumptions hold: "
         text += f"{tally([part.corrected.name for part in parts], CORRECTED)}."
-    return text[0].upper() + text[1:]
+    return text
 
 
 def tally(names: Sequence[str], order: Sequence[str]) -> str:

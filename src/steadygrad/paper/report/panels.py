@@ -1,26 +1,87 @@
-"""Panels of curves: how they are laid out, the line of a method over seeds, axes, and one legend for all of them."""
+"""Panels of curves: what one shows, how they are laid out, the line of a method over seeds, and one legend for all of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from steadygrad.paper.report.style import METHODS, WIDTH, curve
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Points = tuple[Sequence[float], Sequence[float | None]]
+Curves = Mapping[str, Sequence[Points]]
+"""Of each method a curve a seed."""
 DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
 DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
+Marks = Mapping[str, dict[str, Any]]
+"""Lines that are no method's, by name, for the legend."""
+NO_MARKS: Marks = {}
 FEW = 16
 """A line of fewer points shows its marker where no other method shows one."""
-BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The lines of several methods over the same places, each the middle of its seeds."""
+
+    curves: Curves
+    title: str = ""
+    x: str = ""
+    y: str = ""
+    log: bool = False
+    plainly: bool = False
+    """a logarithmic height with numbers as people write them"""
+    level: float | None = None
+    """the height of a dotted line"""
+    at: float | None = None
+    """the place of a dotted line"""
+    height: tuple[float | None, float | None] = (None, None)
+    mean: bool = False
+    """mean and standard deviation over seeds, of the logarithms on a logarithmic axis, for median, lowest and highest"""
+    last: Callable[[Axes], object] | None = None
+    """what else is drawn"""
+
+    def draw(self, axis: Axes) -> None:
+        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log or self.plainly else "linear")
+        kept = {method: found for method, found in self.curves.items() if found}
+        for place, (method, found) in enumerate(kept.items()):
+            line(axis, method, found, place, len(kept), self.mean)
+        if self.level is not None:
+            axis.axhline(self.level, **DOTTED)
+        if self.at is not None:
+            axis.axvline(self.at, **DOTTED)
+        if self.plainly:
+            logarithmic(axis)
+        if self.height != (None, None):
+            axis.set_ylim(*self.height)
+        if self.last is not None:
+            self.last(axis)
+
+
+def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
+    """The panels as a picture with one legend; None leaves a place free. What a panel to the left or below says is left out."""
+    picture, places = grid(len(rows), len(rows[0]), height)
+    for panels, axes in zip(rows, places, strict=True):
+        for panel, axis in zip(panels, axes, strict=True):
+            if panel is None:
+                axis.set_axis_off()
+            else:
+                panel.draw(axis)
+        for left, axis in reversed(list(pairwise(axes))):
+            axis.set_ylabel("" if axis.get_ylabel() == left.get_ylabel() else axis.get_ylabel())
+    for above, below in ((a, b) for upper, lower in pairwise(places) for a, b in zip(upper, lower, strict=True)):
+        above.set_xlabel("" if above.get_xlabel() == below.get_xlabel() else above.get_xlabel())
+    legend(picture, places, marks)
+    return picture
 
 
 def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
@@ -28,44 +89,37 @@ def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[li
     return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
 
 
-def stacked(rows: Sequence[Sequence[float | None]]) -> Array:
-    """The rows as one array; NaN where something is missing, not finite, or zero, which no logarithm can show."""
-    out = np.full((len(rows), max(map(len, rows))), np.nan)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = [value if value and math.isfinite(value) else np.nan for value in values]
-    return out
-
-
-def lines(axis: Axes, curves: dict[str, list[Points]]) -> None:
-    """A line a method."""
-    kept = {method: found for method, found in curves.items() if found}
-    for place, (method, found) in enumerate(kept.items()):
-        line(axis, method, found, place, len(kept))
-
-
-def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int) -> None:
-    """The median of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
-    values = stacked([y for _, y in found])
+def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
+    """The middle of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
+    log = axis.get_yscale() == "log"
+    values = stacked([y for _, y in found], positive=log)
     some = np.isfinite(values).any(axis=0)
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = (f(values[:, some], axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax))
-    curve(axis, method, x.tolist(), centre.tolist(), (low.tolist(), high.tolist()) if len(found) > 1 else None)
-    if len(found) > 1:
-        axis.collections[-1].set_alpha(0.08)  # seven of them may lie on each other
-    if len(x) < FEW:
+    low, centre, high = (row.tolist() for row in (spread(values[:, some], log) if mean else ranged(values[:, some])))
+    curve(axis, method, x.tolist(), centre, (low, high) if len(found) > 1 else None)
+    if len(x) < FEW and not mean:
         axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
 
 
-def same_height(axes: Sequence[Axes]) -> None:
-    low, high = zip(*(axis.get_ylim() for axis in axes), strict=True)
-    for axis in axes:
-        axis.set_ylim(min(low), max(high))
+def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
+    """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
+    out = np.full((len(rows), max(map(len, rows))), np.nan)
+    for row, values in zip(out, rows, strict=True):
+        row[: len(values)] = [v if v is not None and math.isfinite(v) and (v or not positive) else np.nan for v in values]
+    return out
 
 
-def plainly(value: float, _: int) -> str:
-    return f"{value:g}"
+def ranged(values: Array) -> list[Array]:
+    return [f(values, axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax)]
+
+
+def spread(values: Array, log: bool) -> list[Array]:
+    """The mean and a standard deviation below and above it; of the logarithms, so that one seed that blew up hides nothing."""
+    scaled = np.log(values) if log else values
+    mean, deviation = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
+    return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
 
 
 def logarithmic(axis: Axes) -> None:
@@ -75,7 +129,7 @@ def logarithmic(axis: Axes) -> None:
     decades = np.log10(high / low)
     subs = (1, 1.5, 2, 3, 4, 6, 8) if decades < 0.8 else (1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)
     axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
-    axis.yaxis.set_major_formatter(FuncFormatter(plainly))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -86,8 +140,8 @@ def marked(axis: Axes, places: Sequence[int]) -> None:
     axis.set_xticks([], minor=True)
 
 
-def legend(picture: Picture, rows: Sequence[Sequence[Axes]], **marks: dict[str, Any]) -> None:
-    """One legend below all panels: the methods in their order, other labels, then the marks (name = how its line is drawn)."""
+def legend(picture: Picture, rows: Sequence[Sequence[Axes]], marks: Marks = NO_MARKS) -> None:
+    """One legend below all panels: the methods in their order, other labels, then the marks."""
     handles: dict[str, Any] = {}
     for axis in (axis for axes in rows for axis in axes):
         handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))

@@ -27,6 +27,8 @@ CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
 AGAINST = "; trend: against it"
 FEWER_AGAINST, FEWER_FOR = "; for it so far, longer trials against it", "; against it so far, longer trials for it"
 """The trend of what was not tested at length."""
+MARKS = {AT_LENGTH: "✓", SHORTER: "✓", HOLDS: "✓", CONTRADICTED: "✗", FAILS: "✗", PREMISE: "✗", READING: "◐"}
+"""Before the words of a verdict, so that it does not hang on its colour; all others have a –."""
 ERRORS = 2.0
 """Standard errors by which two means must differ to be told apart."""
 SEEDS = 3
@@ -77,6 +79,15 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.name not in (*PUBLISHED, *CORRECTED):
             raise ValueError(f"{self.name!r} is no verdict; choose one of {', '.join(dict.fromkeys((*PUBLISHED, *CORRECTED)))}.")
+
+
+def mark(verdict: str) -> str:
+    return MARKS.get(verdict, "–")
+
+
+def kind(verdict: str) -> str:
+    """The colour of a verdict, as a class of CSS."""
+    return {"✓": "good", "✗": "bad", "◐": "half"}.get(mark(verdict), "open")
 
 
 def as_published(

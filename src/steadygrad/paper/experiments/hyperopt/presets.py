@@ -79,6 +79,8 @@ def standard() -> Preset:
         trials += tuned(config, ("cg-rbp",))
         trials += tuned(replace(config, steps=100), WITH_K)
     trials += costs(EARLIER)
+    reshuffled = replace(EARLIER, training_steps=100, shuffle=True)  # what the order of the mini-batches does, alone
+    trials += tuned(reshuffled, ("bptt", "neumann-rbp"))
     about = (
         "T = 100, 500, 1000 with K = 50, 40 meta steps, two seeds, both modes; as published also K = 100 and CG-RBP, with one "
         "seed; costs at T = 1000 with K = 10, 50, 100."

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.citation import g1, g2, g3, more
+from steadygrad.paper.report import generic
+from steadygrad.paper.report.citation import cost, diagnosis, g1, g2, g3
 from steadygrad.paper.report.citation.trials import sort
-from steadygrad.paper.report.section import Section, present
+from steadygrad.paper.report.section import Section
+from steadygrad.paper.report.writing import Writer
 
 __all__ = ["section"]
+ONLY_CORRECTED = ("length", "hidden", "dropout", "alpha", "prior")
+"""Settings without effect as published."""
 
 
 def section(records: Sequence[Record]) -> Section:
     found = sort(records)
-    exhibits = present(
-        *g1.tables(found), g1.longer(found), g2.table(found), *g3.figures(found), *g3.diagnoses(found), *more.costs(found)
-    )
-    exhibits += present(*more.turns(found))
-    return Section(
-        name="citation",
-        title="Citation graphs",
-        parts=tuple(part for claim in (g1, g2, g3) for part in claim.parts(found)),
-        exhibits=exhibits,
-        settings=more.settings(found),
-        command="steadygrad run citation --preset standard --out results",
-        template="citation/section.html.jinja",
-        numbers={"g1": g1.numbers(found), "g3": g3.numbers(found), "exact": more.exact(found)},
+    columns = {
+        place.title: {k: None if k in ONLY_CORRECTED and place.mode == "as-published" else v for k, v in place.setting.items()}
+        | {"seeds": place.seeds}
+        for place in found.all
+    }
+    return Writer("citation", found).write(
+        "Citation graphs", (g1, g2, g3, diagnosis, cost), generic.settings(columns, ("graph", "mode"))
     )

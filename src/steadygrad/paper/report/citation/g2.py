@@ -4,48 +4,33 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
-from steadygrad.paper.report.citation.g1 import counts
-from steadygrad.paper.report.citation.trials import PAPER, Group, Sorted, label, validated
-from steadygrad.paper.report.section import Finding, Part, Table, judged
-from steadygrad.paper.report.trial import TITLES
-from steadygrad.paper.report.verdicts import Outcome, above, all_of
+from steadygrad.paper.report.citation.g1 import counts, papers, spread
+from steadygrad.paper.report.citation.trials import PAPER, mean, validation
+from steadygrad.paper.report.trial import Found, Group
+from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
 
+__all__ = ["counts", "papers", "spread"]  # for the template
 METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
 
-def parts(found: Sorted) -> list[Part]:
-    group, fixed = found.judged("cora", order)
-    published = corrected = None
-    why = f"The paper's own last step is {paper_errors():.1f} standard errors"
-    if group is not None:
-        published = Finding(order(group), means(group), group.seeds(*METHODS), group.length)
-        why += f"; ours: {gaps_words(group)}"
-    if fixed is not None:
-        corrected = Finding(order(fixed), f"{means(fixed)}: ARTBP is unbiased, K = 5 is not", fixed.seeds(*METHODS))
-    text = "Cora: uniform ARTBP < Poisson ARTBP < Neumann-RBP, by validation accuracy"
-    paper = " < ".join(PAPER["cora"][method].partition(" ")[0] for method in METHODS)
-    return [judged("G2", text, paper, published, corrected, f"{why}.")]
+def gaps(place: Group) -> list[Gap | None]:
+    """By how much each is above the one before."""
+    return [place.gap(later, earlier, validation) for earlier, later in pairwise(METHODS)]
 
 
-def validation(trial: Any) -> float:
-    return trial.validation
+def order(place: Group) -> Outcome:
+    return all_of(map(above, gaps(place)))
 
 
-def order(group: Group) -> Outcome:
-    """Each above the one before."""
-    return all_of(above(group.gap(later, earlier, validation)) for earlier, later in pairwise(METHODS))
+def seeds(place: Group) -> int:
+    return min(len(place.of(method)) for method in METHODS)
 
 
-def means(group: Group) -> str:
-    found = [group.mean(method, validation) for method in METHODS]
+def means(place: Group) -> str:
+    found = [mean(place, method, validation) for method in METHODS]
     return ", ".join(f"{value:.1f}" for value in found if value is not None)
-
-
-def gaps_words(group: Group) -> str:
-    return ", ".join(str(group.gap(later, earlier, validation)) for earlier, later in pairwise(METHODS))
 
 
 def paper_errors() -> float:
@@ -54,13 +39,5 @@ def paper_errors() -> float:
     return (high - low) / math.sqrt((a * a + b * b) / PAPER_SEEDS)
 
 
-def table(found: Sorted) -> Table:
-    groups = [group for group in found.on("cora") if any(group.of(method) for method in METHODS)]
-    rows = tuple((label(m), PAPER["cora"][m], *(validated(group.of(m)) for group in groups)) for m in METHODS) if groups else ()
-    return Table(
-        "citation-g2",
-        "G2, Cora: best validation accuracy in percent, mean ± standard deviation over seeds "
-        f"({'; '.join(map(counts, groups))}).",
-        ("method", "paper", *(TITLES[group.mode].lower() for group in groups)),
-        rows,
-    )
+def tried(found: Found) -> list[Group]:
+    return [place for place in found.on("cora") if any(map(place.of, METHODS))]

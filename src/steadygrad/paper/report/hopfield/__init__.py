@@ -5,44 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.hopfield import h1, h2, h3, h4, more
+from steadygrad.paper.report import generic
+from steadygrad.paper.report.hopfield import h1, h2, h3, h4, jacobian, more, start
 from steadygrad.paper.report.hopfield.trials import sort
-from steadygrad.paper.report.section import Section, present
+from steadygrad.paper.report.section import Section
+from steadygrad.paper.report.writing import Writer
 
 __all__ = ["section"]
+READOUTS = {"as-published": "state h, L1", "corrected": "φ(bh), cross-entropy"}
 
 
 def section(records: Sequence[Record]) -> Section:
     found = sort(records)
-    exhibits = present(
-        h1.figure(found),
-        h2.success_table(found),
-        h2.start_table(found),
-        h2.figure(found),
-        *h3.figures(found),
-        h4.figure(found),
-        h4.table(found),
-        more.energy(found),
-        more.jacobian(found),
-        more.ablation(found),
-        more.long(found),
-        more.long_table(found),
-        more.cost(found),
-        more.fidelity(found),
-    )
-    return Section(
-        name="hopfield",
-        title="Associative memory",
-        parts=tuple(part for claim in (h1, h2, h3, h4) for part in claim.parts(found)),
-        exhibits=exhibits if found.all else (),
-        settings=more.settings(found),
-        command="steadygrad run hopfield --preset standard --out results",
-        template="hopfield/section.html.jinja",
-        numbers={
-            "h1": h1.numbers(found),
-            "h2": h2.numbers(found),
-            "h3": h3.numbers(found),
-            "h4": h4.numbers(found),
-            "more": more.numbers(found),
-        },
-    )
+    columns = {
+        s.title.lower() + ("" if s in found.all else f", {s.setting['passes']:,} passes"): s.setting
+        | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
+        for s in (*found.all, *found.longer)
+    }
+    claims = h1, h2, start, h3, h4, jacobian, more
+    return Writer("hopfield", found).write("Associative memory", claims, generic.settings(columns, ("mode",)))

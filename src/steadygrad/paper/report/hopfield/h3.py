@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, HopfieldTrial, K, Setting, Sorted
-from steadygrad.paper.report.section import Figure, Finding, Part, judged
+from steadygrad.paper.report.hopfield.trials import GOOD, K, good, good_seeds
+from steadygrad.paper.report.section import Findings
 from steadygrad.paper.report.style import WIDTH, look
-from steadygrad.paper.report.text import percent
-from steadygrad.paper.report.trial import seeds_of
+from steadygrad.paper.report.text import percent, rough
+from steadygrad.paper.report.trial import Found, Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
+__all__ = ["K"]  # for the template
 RETRIEVED = 0.01
 """An image is retrieved if at most this share of its pixels is wrong, on average over seeds."""
 SURPLUS, LACKING = (213, 94, 0), (130, 195, 235)  # vermilion, light blue: dark and light in grey
@@ -24,21 +24,7 @@ GAP, MAGNIFIED = 3, 4
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def parts(found: Sorted) -> list[Part]:
-    published, fixed = found.judged(retrieved)
-    text = "The digits are retrieved from images with half of their pixels cleared"
-    ours = corrected = None
-    if published is not None:
-        given = statistics.fmean(trial.result["pixel_error_corrupted"] for trial in published.good())
-        words = f"{worst_words(published)} (corrupted: {percent(given)})"
-        ours = Finding(retrieved(published), words, seeds_of(published.good()), published.length)
-    if fixed is not None:
-        corrected = Finding(retrieved(fixed), worst_words(fixed), fixed.seeds)
-    why = f"Scored against the clean image; limit {percent(RETRIEVED)}."
-    return [judged("H3", text, "pictures", ours, corrected, why)]
-
-
-def wrong(setting: Setting) -> dict[str, float]:
+def wrong(setting: Group) -> dict[str, float]:
     """The share of wrong pixels of each method, on the validation corruption or on ten drawn later, whichever is worse."""
     return {
         method: max(statistics.fmean(t.result[key] for t in trials) for key in ("pixel_error", "pixel_error_fresh"))
@@ -47,51 +33,28 @@ def wrong(setting: Setting) -> dict[str, float]:
     }
 
 
-def retrieved(setting: Setting) -> Outcome:
-    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if setting.good() else None)
+def retrieved(setting: Group) -> Outcome:
+    return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if good(setting) else None)
 
 
-def worst_words(setting: Setting) -> str:
+def judged(found: Found) -> Findings:
+    return found.judged(retrieved, seeds=good_seeds)
+
+
+def worst(setting: Group) -> str:
     found = wrong(setting)
-    worst = max(found, key=lambda method: found[method])
-    return f"{percent(float(f'{found[worst]:.2g}'))} of pixels wrong ({look(worst).label})"
+    method = max(found, key=lambda method: found[method])
+    return f"{rough(found[method])} of pixels wrong ({look(method).label})"
 
 
-def numbers(found: Sorted) -> dict[str, Any]:
-    """The worst seed on the validation corruption and on those drawn later."""
-    fixed = found.corrected
-    if fixed is None or not fixed.good():
-        return {}
-    return {key: percent(max(t.result[key] for t in fixed.good())) for key in ("pixel_error", "pixel_error_fresh")}
-
-
-def figures(found: Sorted) -> list[Figure]:
-    return [figure(setting) for setting in reversed(found.all) if setting.methods()]
-
-
-def figure(setting: Setting) -> Figure:
-    trials = shown(setting)
-    seeds = ", ".join(str(seed) for seed in sorted({trial.seed for trial in trials.values()}))
-    errors = ", ".join(f"{look(method).label} {percent(trial.result['pixel_error'])}" for method, trial in trials.items())
-    return Figure(
-        f"hopfield-h3-{setting.mode}",
-        f"H3, {setting.title.lower()}: ten digits corrupted, clean, and as each method retrieves them (K = {K}, seed {seeds}; "
-        f"{setting.setting['passes']:,} passes). Black: set; orange: set but should not be; light blue: not set but should be. "
-        "At the right: the share of wrong pixels.",
-        f"Ten digits in rows: corrupted, clean, and retrieved. Wrong pixels: {errors}.",
-        partial(draw, setting),
-        len(trials),
-    )
-
-
-def shown(setting: Setting) -> dict[str, HopfieldTrial]:
+def shown(setting: Group) -> dict[str, Trial]:
     """A trial a method, all of the lowest seed that every method has, or of its own lowest where there is none."""
     trials = {method: setting.of(method) for method in setting.methods()}
     common = set.intersection(*({trial.seed for trial in found} for found in trials.values())) if trials else set[int]()
     return {method: next((t for t in found if t.seed in common), found[0]) for method, found in trials.items()}
 
 
-def draw(setting: Setting) -> Picture:
+def digits(setting: Group) -> Picture:
     """Rows: corrupted input, clean image, then what each method retrieves."""
     trials = shown(setting)
     first = next(iter(trials.values()))
@@ -99,8 +62,8 @@ def draw(setting: Setting) -> Picture:
     clean, corrupted = (unpacked(first.result["images"][key], side) for key in ("clean", "corrupted"))
     rows = [("corrupted", first.result["pixel_error_corrupted"], plain(corrupted)), ("clean", 0.0, plain(clean))]
     for method, trial in trials.items():
-        retrieved = unpacked(trial.result["images"]["retrieved"], side)
-        rows.append((look(method).label, trial.result["pixel_error"], marked(retrieved, clean)))
+        images = unpacked(trial.result["images"]["retrieved"], side)
+        rows.append((look(method).label, trial.result["pixel_error"], marked(images, clean)))
     picture = Picture(figsize=(WIDTH, 0.1 + 0.525 * len(rows)))
     axes = picture.subplots()
     step = (side + GAP) * MAGNIFIED

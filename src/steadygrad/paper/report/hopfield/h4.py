@@ -3,51 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, K, Setting, Sorted
-from steadygrad.paper.report.panels import BANDS, DOTTED, grid, legend, lines
-from steadygrad.paper.report.section import Figure, Finding, Part, Table, judged
-from steadygrad.paper.report.style import look
-from steadygrad.paper.report.text import percent
-from steadygrad.paper.report.trial import middle, seeds_of
+from steadygrad.paper.report.hopfield.trials import GOOD, K, drawn, good, good_seeds
+from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.trial import Found, Group, Trial, middle
 from steadygrad.paper.report.verdicts import Outcome
 
+__all__ = ["GOOD", "K", "drawn"]  # for the template
 STEADY, WITHIN = 0.01, 10
 """Steady is where the state moves by less than this share of its norm a step; the paper says within ten steps."""
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
-MOVED = "‖hₜ − hₜ₋₁‖"
+CLEAN, CORRUPTED = "difference_clean", "difference"
 FLOOR = 1e-8
 """What float32 cannot resolve is not shown."""
 
 
-def parts(found: Sorted) -> list[Part]:
-    published, fixed = found.judged(steady)
-    main = found.modes.get("as-published")
-    shorter = main if published is not main and main and steady(main) is not Outcome.MISSING else None
-    why = f"No tolerance is given; ours is {percent(STEADY)} of the norm a step, clean input"
-    why += f"; after {shorter.setting['passes']} passes from step {last_step(shorter)}." if shorter else "."
-    ours, corrected = (
-        s and Finding(steady(s), f"from step {last_step(s)} on", seeds_of(s.good()), s.length) for s in (published, fixed)
-    )
-    return [judged("H4", f"The hidden state is steady within {WITHIN} steps", f"within {WITHIN}", ours, corrected, why)]
+def steps(setting: Group, key: str = CLEAN, tolerance: float = STEADY) -> list[int | None]:
+    return [steady_after(trial.result[key]["relative"], tolerance) for trial in good(setting)]
 
 
-def steps(setting: Setting, key: str = "difference_clean", tolerance: float = STEADY) -> list[int | None]:
-    return [steady_after(trial.result[key]["relative"], tolerance) for trial in setting.good()]
-
-
-def steady(setting: Setting) -> Outcome:
-    if not setting.good() or any(len(t.result["difference_clean"]["relative"]) < WITHIN for t in setting.good()):
+def steady(setting: Group) -> Outcome:
+    if not good(setting) or any(len(t.result[CLEAN]["relative"]) < WITHIN for t in good(setting)):
         return Outcome.MISSING
     return Outcome.of(all(step is not None and step <= WITHIN for step in steps(setting)))
 
 
-def last_step(setting: Setting) -> str:
+def judged(found: Found) -> Findings:
+    return found.judged(steady, seeds=good_seeds)
+
+
+def last_step(setting: Group) -> str:
     found = steps(setting)
-    return "later than the last" if None in found else str(max(step for step in found if step is not None))
+    return "later than the last" if None in found else str(max(filter(None, found)))
 
 
 def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
@@ -57,64 +48,38 @@ def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     return None if last == len(relative) else last + 1
 
 
-def table(found: Sorted) -> Table:
-    """From which step on the state moves less than a tolerance."""
-    rows: list[tuple[str, ...]] = []
-    for setting in (*found.all, *found.longer):
-        for key, words in (("difference_clean", "clean"), ("difference", "corrupted")):
-            if setting.good():
-                cells = [spread(steps(setting, key, tolerance), setting.setting["updates"]) for tolerance in TOLERANCES]
-                rows.append((setting.title, f"{setting.setting['passes']:,}", words, *cells))
-    return Table(
-        "hopfield-h4-steps",
-        "H4: the step from which on the state moves by less than a share of its norm a step.",
-        ("mode", "passes", "input", *(f"below {percent(tolerance)}" for tolerance in TOLERANCES)),
-        tuple(rows),
-        f"Trained networks of {', '.join(look(m).label for m in GOOD)} with K = {K}; in each trial the slowest of ten images; "
-        "the range over trials. The verdict takes clean input, from which the network learns.",
-    )
+def moved(setting: Group, key: str) -> float:
+    """How far step 10 moves the slowest image, median over trials."""
+    return middle(good(setting), lambda trial: trial.result[key]["relative"][WITHIN - 1]) or 0.0
 
 
-def spread(found: Sequence[int | None], most: int) -> str:
-    inside = [step for step in found if step is not None]
-    if not inside:
-        return f"> {most}"
-    low, high = str(min(inside)), str(max(inside)) if len(inside) == len(found) else f"> {most}"
-    return low if low == high else f"{low} to {high}"
+def spread(setting: Group, key: str, tolerance: float) -> str:
+    """The step from which on the state moves less than a tolerance: the range over trials."""
+    found, most = steps(setting, key, tolerance), setting.setting["updates"]
+    inside = sorted(step for step in found if step is not None)
+    ends = [*map(str, inside[:1]), f"> {most}" if len(inside) < len(found) else str(inside[-1])]
+    return " to ".join(dict.fromkeys(ends))
 
 
-def numbers(found: Sorted) -> list[tuple[str, str, str]]:
-    """How far step 10 moves the slowest image, median over trials: mode, clean, corrupted."""
-    kept = [s for s in found.all if s.good() and steady(s) is not Outcome.MISSING]
-    keys = ("difference_clean", "difference")
-    moves = [[middle(s.good(), lambda t, k=k: t.result[k]["relative"][WITHIN - 1]) for k in keys] for s in kept]
-    words = [[percent(float(f"{value or 0.0:.2g}")) for value in pair] for pair in moves]
-    return [(s.title, clean, corrupted) for s, (clean, corrupted) in zip(kept, words, strict=True)]
+def differences(found: Found) -> Picture:
+    def series(trial: Trial, key: str, norm: str) -> Points:
+        return range(1, 1 + len(trial.result[key][norm])), trial.result[key][norm]
 
+    def above_rounding(axis: Axes) -> None:
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-6))
 
-def figure(found: Sorted) -> Figure:
-    return Figure(
-        "hopfield-h4",
-        f"H4: how far the state moves in each step of the trained networks (K = {K}). Relative: the slowest of the ten images; "
-        f"absolute: their mean. {BANDS}",
-        "Falling curves of the state difference over 50 steps, a row a mode.",
-        partial(draw, found),
-        sum(len(setting.of(method)) for setting in found.all for method in setting.methods()),
-    )
-
-
-def draw(found: Sorted) -> Picture:
-    picture, rows = grid(len(found.all), 3)
-    kinds = (("clean input", "difference_clean"), ("corrupted", "difference"), ("corrupted, absolute", "difference"))
-    for setting, axes in zip(found.all, rows, strict=True):
-        for axis, (words, key), norm in zip(axes, kinds, ("relative", "relative", "absolute"), strict=True):
-            lines(axis, setting.curves(lambda trial, key=key, norm=norm: trial.result[key][norm], first=1))
-            axis.axvline(WITHIN, **DOTTED)
-            axis.set(title=words, xlabel="step t", yscale="log")
-            axis.set(ylim=(FLOOR, 3), ylabel=f"{MOVED} / ‖hₜ‖") if norm == "relative" else axis.set(ylabel=MOVED)
-        for axis in axes[:2]:
-            axis.axhline(STEADY, **DOTTED)
-        axes[0].set_title(f"{setting.title}: clean")
-        axes[2].set_ylim(bottom=max(axes[2].get_ylim()[0], 1e-6))
-    legend(picture, rows, **{f"step {WITHIN}; {STEADY:.0%}": DOTTED})
-    return picture
+    rows: list[list[Panel]] = []
+    for s in found.all:
+        words, y = ("step t", "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", True), "‖hₜ − hₜ₋₁‖"
+        clean, relative, absolute = (
+            s.curves(lambda t, key=key, norm=norm: series(t, key, norm))
+            for key, norm in ((CLEAN, "relative"), (CORRUPTED, "relative"), (CORRUPTED, "absolute"))
+        )
+        rows.append(
+            [
+                Panel(clean, f"{s.title}: clean", *words, level=STEADY, at=WITHIN, height=(FLOOR, 3)),
+                Panel(relative, "corrupted", *words, level=STEADY, at=WITHIN, height=(FLOOR, 3)),
+                Panel(absolute, "corrupted, absolute", words[0], y, True, at=WITHIN, last=above_rounding),
+            ]
+        )
+    return draw(rows, {f"step {WITHIN}; {STEADY:.0%}": DOTTED})

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.hyperopt import hypergradients, m1, m2, m3, m4
-from steadygrad.paper.report.hyperopt.trials import sort
-from steadygrad.paper.report.section import Section, present
+from steadygrad.paper.report import generic
+from steadygrad.paper.report.hyperopt import departures, hypergradients, m1, m2, m3, m4
+from steadygrad.paper.report.hyperopt.trials import FREE, Mode, sort
+from steadygrad.paper.report.section import Section
+from steadygrad.paper.report.text import number
+from steadygrad.paper.report.trial import seeds_of
+from steadygrad.paper.report.writing import Writer
 
 __all__ = ["section"]
 
 
 def section(records: Sequence[Record]) -> Section:
     found = sort(records)
-    exhibits = present(
-        *m1.figures(found),
-        *m1.tables(found),
-        *m2.figures(found),
-        *m2.tables(found),
-        m3.table(found),
-        m3.figure(found),
-        m3.every(found),
-        *m4.figures(found),
-        m4.table(found),
-        *hypergradients.figures(found),
-        hypergradients.table(found),
-        hypergradients.ways(found),
-    )
-    return Section(
-        name="hyperopt",
-        title="Hyperparameters",
-        parts=tuple(part for claim in (m1, m2, m3, m4) for part in claim.parts(found)),
-        exhibits=exhibits,
-        settings=hypergradients.settings(found),
-        command="steadygrad run hyperopt --preset standard --out results",
-        template="hyperopt/section.html.jinja",
-        numbers={"m1": m1.numbers(found), "m3": m3.numbers(found), "errors": hypergradients.numbers(found)},
-    )
+    claims = m1, m2, m3, m4, hypergradients, departures
+    settings = generic.settings({mode.title.lower(): column(mode) for mode in found.all}, FREE)
+    return Writer("hyperopt", found).write("Hyperparameters", claims, settings)
+
+
+def column(mode: Mode) -> dict[str, Any]:
+    """The settings of a mode, and what varies in it."""
+    shuffled = sorted({trial.config["shuffle"] for trial in mode.tuned})
+    return next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
+        "T": listed(mode.lengths),
+        "K": listed(mode.counts),
+        "meta steps": listed(sorted({cell.length.ran for cell in mode.cells})),
+        "mini-batches drawn anew": " and ".join(map(number, shuffled)) or "–",
+        "seeds of tuning": seeds_of(mode.tuned),
+        "trials not shown: other settings or seeds": mode.left_out,
+    }
+
+
+def listed(values: Iterable[int | None]) -> str:
+    return ", ".join(str(value) for value in values if value is not None) or "–"

@@ -1,0 +1,46 @@
+"""Cost of the citation experiment, also beside an exact gradient in little memory: BPTT with checkpoints."""
+
+from __future__ import annotations
+
+from steadygrad.paper.report.citation.trials import NAMES, gradients, test, validation
+from steadygrad.paper.report.fidelity import beside, departures, ranged, words
+from steadygrad.paper.report.style import CHECKPOINTED
+from steadygrad.paper.report.trial import Found, Group, called, median
+from steadygrad.paper.report.verdicts import Gap
+
+__all__ = ["NAMES", "beside", "departures", "gradients", "ranged", "validation", "words"]  # for the template
+
+
+def per_epoch(place: Group, method: str, name: str) -> float | None:
+    """A count of the whole training, divided by its epochs."""
+    counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]
+    return median(count / epochs if epochs and count else None for count, epochs in counts)
+
+
+def in_turns(place: Group) -> dict[str, dict[str, float]]:
+    """One epoch by several methods in turns, medians; time and memory also relative to BPTT's in the same trial."""
+    found = [trial.measured["turns"] for trial in place.trials if trial.measured.get("turns")]
+    made: dict[str, dict[str, float]] = {}
+    for method in found[0] if found else ():
+        numbers = {key: median(one[method][key] for one in found) or 0.0 for key in found[0][method]}
+        for name, key in (("time", "cpu_ms"), ("memory", "mb")):
+            numbers[name] = median(one[method][key] / one["bptt"][key] for one in found) or 0.0
+        made[called(method)] = numbers
+    return made
+
+
+def turned(found: Found) -> list[Group]:
+    return [place for place in found.all if in_turns(place)]
+
+
+def above_exact(place: Group, method: str) -> str:
+    """Test accuracy minus BPTT's, seed by seed, with its standard error where there are enough seeds; and over how many."""
+    gaps = place.gaps(method, "bptt", test)
+    mean = f"{sum(gaps) / len(gaps):+.1f}".replace("-", "−") if gaps else "–"
+    return f"{Gap.of(gaps) or mean} | {len(gaps)}"
+
+
+def strayed(place: Group) -> dict[str, list[float]]:
+    """How far the test accuracies of BPTT in less memory are from BPTT's, seed by seed, in points."""
+    gaps = {method: place.gaps(method, "bptt", test) for method in CHECKPOINTED}
+    return {method: list(map(abs, of)) for method, of in gaps.items() if of}
