@@ -18,34 +18,42 @@ from steadygrad.linear.gmres import GMRES, Krylov
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
-from steadygrad.linear.solver import LinearSolution, LinearSolver, System
-from steadygrad.state.rows import length, norm
+from steadygrad.linear.solver import LinearSolution, LinearSolver, System, precision_of
+from steadygrad.state.rows import norm, over
 from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
-SERIES = 300
-"""Terms that the series may still need. A step of GMRES takes some three products' time on a cheap F, and on the test
-problems it needs about a third of the terms and more only where that is several hundred."""
-SMALL = 3
-"""In small states a Krylov space is full after as many steps as there are numbers: the series then gets so many times that."""
+LARGE = 2**16
+"""Numbers from which on a state is large: there Krylov vectors are what memory goes to, and passes over them what time goes to."""
+
+
+class Patience(NamedTuple):
+    """How long each phase may take, in states of some size."""
+
+    terms: int
+    """Terms that the series may still need. In small states a step of GMRES takes some three terms' time, and on the test
+    problems it needs half of the terms to a fifth where these are more than fifty; in large ones, some ten terms' time."""
+    rising: int
+    """Terms after which a series whose residual does not fall is given up: in the non-normal family it does so for 10 to 30."""
+    restart: int
+    """Krylov vectors kept in memory."""
+
+
+SMALL, BIG = Patience(terms=50, rising=4, restart=100), Patience(terms=300, rising=40, restart=60)
+FULL = 3
+"""In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 HEAD = 4
 """Terms before its rate says something."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
-RISING = 40
-"""Terms after which a series whose residual does not fall is given up: in the non-normal family it does so for 10 to 30."""
-RESTART = 60
-"""Krylov vectors kept in memory."""
-SAFETY = 2.0
-"""The condition that a Krylov space has seen is too low: LSQR needs more products than it promises."""
-SIGHT = 16
+SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
-STALLED = 0.5
-"""A cycle of GMRES that, at its half or later, would leave more than this of the residual at its rate, has stalled."""
-
-
-LEAP = 30
-"""Steps left from which on leaping ahead is tried."""
+SOON = 50
+"""Steps of GMRES that are not worth while a comparison."""
+STALLED = 3
+"""Cycles of GMRES that it may still need after a whole one before it has stalled."""
+BEFORE = 4
+"""Steps over which the growth of the condition that a Krylov space has seen is taken."""
 RIDGE = 10.0
 """Roundings, in units of eps, below which a direction of the last terms is noise."""
 LEAPT = 0.25
@@ -55,12 +63,10 @@ LEAPT = 0.25
 class Phase(NamedTuple):
     """The solver at work, with its state, and where the whole began."""
 
-    solver: str
+    solver: Any
     at: Any
     begun: Sum | None = None
     """The start and its residual; None for zero."""
-    cycle: Tensor | None = None
-    """The residual norm at which the present cycle of GMRES began."""
     tried: int = 0
     """The step of the last look at which the series tried to leap."""
     gain: Tensor | None = None
@@ -81,51 +87,45 @@ class Auto(LinearSolver):
     def init(self, problem: System, start: Tensor) -> Phase:
         begun = Neumann().init(problem, start)
         if self.dear:
-            return Phase("gmres", Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
-        return Phase("series", begun, None if begun.v is problem.b else begun)
+            return Phase(GMRES(restart=_patience(problem).restart), Krylov.of(begun.z, begun.v))
+        return Phase(_Series(), begun, None if begun.v is problem.b else begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
-        at = _SOLVERS[state.solver].step(problem, state.at)
-        if state.solver == "gmres" and len(at.columns) == 1 and state.at.columns:
-            return state._replace(at=at, cycle=at.beta)
-        return state._replace(at=at)
+        return state._replace(at=state.solver.step(problem, state.at))
+
+    def leap(self, problem: System, state: Phase) -> int:
+        return state.solver.leap(problem, state.at)
+
+    def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
+        at, state = [state.at], state._replace(at=None)  # for the memory of its last terms
+        return [state._replace(at=after) for after in state.solver.several(problem, at.pop(), steps)]
 
     def value(self, state: Phase) -> Tensor:
-        return _SOLVERS[state.solver].value(state.at)
+        return state.solver.value(state.at)
 
     def residual(self, state: Phase) -> Tensor | None:
-        return _SOLVERS[state.solver].residual(state.at)
+        return state.solver.residual(state.at)
 
     def hold(self, state: Phase) -> Phase:
-        return state._replace(at=_SOLVERS[state.solver].hold(state.at))
+        return state._replace(at=state.solver.hold(state.at))
 
     def gain(self, state: Phase) -> Numbers | Gains:
-        own = _SOLVERS[state.solver].gain(state.at)
-        if state.solver != "series" or state.gain is None:
+        own = state.solver.gain(state.at)
+        if state.gain is None or not isinstance(state.solver, Neumann):
             return own
         # A leap leaves what its window did not see, the slow directions: between its gain and that of the last terms.
         return partial(_between, own, numbers(state.gain))
 
-    def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
-        series, state = [state.at], state._replace(at=None)  # for the memory of its last terms
-        return [state._replace(at=at) for at in _SOLVERS["series"].several(problem, series.pop(), steps)]
-
-    def leap(self, problem: System, state: Phase) -> int:
-        return problem.leap if state.solver == "series" else 0
-
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
-        if state.solver == "series":
-            terms = min(SERIES, SMALL * columns_of_all(problem.b.shape[1]))
-            falls = math.isfinite(forecast.left)
-            if forecast.grown > GREW or (forecast.step >= (HEAD if falls else RISING) and forecast.left > terms):
-                begun = _smaller(state.at, state.begun or Sum(torch.zeros_like(problem.b), problem.b))
-                return state._replace(solver="gmres", at=Krylov.of(begun.z, begun.v), cycle=norm(begun.v).double())
-            if forecast.left > LEAP and forecast.step - state.tried >= HEAD:
+        patience = _patience(problem)
+        if isinstance(state.solver, Neumann):
+            if _series_is_slow(problem, patience, forecast):
+                return Phase(GMRES(restart=patience.restart), _space_of(problem, state, forecast))
+            if forecast.left > SMALL.terms and forecast.step - state.tried >= HEAD:
                 return _after_a_leap(state, forecast.step)
-        elif state.solver == "gmres" and _lsqr_is_faster(state, forecast):
-            z = _SOLVERS["gmres"].value(state.at)
-            return state._replace(solver="lsqr", at=_SOLVERS["lsqr"].init(problem, z))
+        elif isinstance(state.solver, GMRES) and _lsqr_is_faster(state.at, patience.restart, forecast):
+            return Phase(LSQR(), LSQR().init(problem, state.solver.value(state.at)))
         return state
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
@@ -139,7 +139,31 @@ class _Series(Neumann):
     window = 4
 
 
-_SOLVERS: dict[str, Any] = {"series": _Series(), "gmres": GMRES(restart=RESTART), "lsqr": LSQR()}
+def _patience(problem: System) -> Patience:
+    rows, columns = problem.b.shape
+    return SMALL if rows * columns_of_all(columns) <= LARGE else BIG
+
+
+def _series_is_slow(problem: System, patience: Patience, forecast: Forecast) -> bool:
+    """Whether the series needs more terms than it is worth, or seems to need infinitely many."""
+    terms = min(patience.terms, FULL * columns_of_all(problem.b.shape[1]))
+    head = HEAD if math.isfinite(forecast.left) else patience.rising
+    return forecast.grown > GREW or (forecast.step >= head and forecast.left > terms)
+
+
+def _space_of(problem: System, state: Phase, forecast: Forecast) -> Krylov:
+    """The Krylov space of the last terms of the series, whose products are known; of the first residual where that is smaller."""
+    series: Sum = state.at
+    begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
+    vectors, images = ([v.reshape(series.v.shape) for v in some] for some in zip(*series.seen, strict=True))
+    if state.gain is not None and forecast.step - state.tried < len(vectors):
+        return Krylov.of(*_smaller(series, begun))  # a leap since: these are no powers
+    space = Krylov.of(series.z - torch.stack(vectors).sum(dim=0), vectors[0])
+    beta = space.beta.to(series.v.dtype)
+    space = space.with_powers([over(image, beta) for image in images], precision_of(problem.jacobian, beta))
+    if bool((space.residual() <= norm(begun.v)).all()):
+        return space
+    return Krylov.of(*_smaller(series, begun))
 
 
 def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:
@@ -187,26 +211,30 @@ def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     return Sum(z, v, sum.seen), column
 
 
-def _smaller(one: Sum, other: Sum) -> Sum:
-    """Row by row, the sum with the smaller residual."""
+def _smaller(one: Sum, other: Sum) -> tuple[Tensor, Tensor]:
+    """Row by row, the sum with the smaller residual, and that residual."""
     first = norm(one.v) <= norm(other.v)
-    return Sum(torch.where(first, one.z, other.z), torch.where(first, one.v, other.v))
+    return torch.where(first, one.z, other.z), torch.where(first, one.v, other.v)
 
 
-def _lsqr_is_faster(state: Phase, forecast: Forecast) -> bool:
+def _lsqr_is_faster(krylov: Krylov, restart: int, forecast: Forecast) -> bool:
     """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen."""
-    krylov: Krylov = state.at
-    steps, size = len(krylov.columns), krylov.basis.size
-    if steps < SIGHT or size <= RESTART:  # a space that holds everything is soon full
+    if krylov.steps < SIGHT or forecast.left <= SOON or krylov.basis.size <= restart:  # where space is for all, it is soon full
         return False
     seen = krylov.hessenberg()
-    seen = seen[seen.isfinite().all(dim=(1, 2))]
+    seen = seen[numpy.isfinite(seen).all(axis=(1, 2))]
     if not len(seen):
         return False
-    if 2 * steps >= RESTART and state.cycle is not None:
-        left = length(krylov.coefficients()[1])
-        if bool((left > STALLED ** (steps / RESTART) * state.cycle).any()):
-            return True
-    singular = torch.linalg.svdvals(seen)
-    condition = float((singular[:, 0] / singular[:, -1]).max())
-    return forecast.left > SAFETY * condition * forecast.decades
+    needed = _products_of_lsqr(seen, forecast.decades)
+    if forecast.step > restart and forecast.left > STALLED * restart:
+        return forecast.left > needed
+    # The condition seen grows with the space, at this rate for each step, of two products, of LSQR too.
+    growth = (needed - _products_of_lsqr(seen[:, : 1 - BEFORE, :-BEFORE], forecast.decades)) / BEFORE
+    return growth < 2 and forecast.left > needed / (1 - growth / 2)
+
+
+def _products_of_lsqr(hessenberg: Numbers, decades: float) -> float:
+    """What LSQR takes at the condition of such matrices: ‖r‖ falls to 2 ((κ − 1)/(κ + 1))ᵏ in k steps of two products."""
+    singular = numpy.linalg.svd(hessenberg, compute_uv=False)
+    with numpy.errstate(divide="ignore"):
+        return float((singular[:, 0] / singular[:, -1]).max()) * (decades + math.log(2))
