@@ -25,30 +25,13 @@ from steadygrad.update.jacobian import Linear
 
 LARGE = 2**16
 """Numbers from which on a state is large: there Krylov vectors are what memory goes to, and passes over them what time goes to."""
-
-
-class Patience(NamedTuple):
-    """How long each phase may take, in states of some size."""
-
-    terms: int
-    """Terms that the series may still need. In small states a step of GMRES takes some three terms' time, and on the test
-    problems it needs half of the terms to a fifth where these are more than fifty; in large ones, some ten terms' time."""
-    rising: int
-    """Terms after which a series whose residual does not fall is given up: in the non-normal family it does so for 10 to 30."""
-    restart: int
-    """Krylov vectors kept in memory."""
-
-
-SMALL, BIG = Patience(terms=50, rising=4, restart=100), Patience(terms=300, rising=40, restart=60)
 FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
-HEAD = 4
-"""Terms before its rate says something."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
-SOON = 50
+SOON = 100
 """Steps of GMRES that are not worth while a comparison."""
 STALLED = 3
 """Cycles of GMRES that it may still need after a whole one before it has stalled."""
@@ -58,6 +41,28 @@ RIDGE = 10.0
 """Roundings, in units of eps, below which a direction of the last terms is noise."""
 LEAPT = 0.25
 """A leap must leave less than this of the residual."""
+
+
+class Patience(NamedTuple):
+    """How long each phase may take, in states of some size."""
+
+    window: int
+    """The last terms of the series that are kept, with their products."""
+    head: int
+    """Terms after which the series may be left."""
+    rising: int
+    """Terms after which a series whose residual does not fall is given up."""
+    terms: int
+    """Terms that the series may still need."""
+    restart: int
+    """Krylov vectors that are kept."""
+
+
+SMALL = Patience(window=16, head=16, rising=16, terms=50, restart=100)
+"""A Krylov space takes over all that the series has computed, so that a later choice costs little; a step of it takes the time
+of three to six terms, and on the test problems a third to a half of the terms are needed where these are more than fifty."""
+BIG = Patience(window=4, head=4, rising=40, terms=300, restart=60)
+"""A step of GMRES takes the time of ten terms and more. Non-normal maps rise for 10 to 30 terms."""
 
 
 class Phase(NamedTuple):
@@ -88,7 +93,7 @@ class Auto(LinearSolver):
         begun = Neumann().init(problem, start)
         if self.dear:
             return Phase(GMRES(restart=_patience(problem).restart), Krylov.of(begun.z, begun.v))
-        return Phase(_Series(), begun, None if begun.v is problem.b else begun)
+        return Phase(_Series(window=_patience(problem).window), begun, None if begun.v is problem.b else begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
         return state._replace(at=state.solver.step(problem, state.at))
@@ -118,13 +123,15 @@ class Auto(LinearSolver):
 
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
-        patience = _patience(problem)
+        patience, decades = _patience(problem), forecast.decades
         if isinstance(state.solver, Neumann):
-            if _series_is_slow(problem, patience, forecast):
-                return Phase(GMRES(restart=patience.restart), _space_of(problem, state, forecast))
-            if forecast.left > SMALL.terms and forecast.step - state.tried >= HEAD:
-                return _after_a_leap(state, forecast.step)
-        elif isinstance(state.solver, GMRES) and _lsqr_is_faster(state.at, patience.restart, forecast):
+            if not _series_is_slow(problem, patience, forecast):
+                leaps = forecast.left > SMALL.terms and forecast.step - state.tried >= patience.window
+                return _after_a_leap(state, forecast.step) if leaps else state
+            space = _space_of(problem, state, forecast)
+            decades += math.log(float((space.residual() / norm(state.at.v)).nan_to_num().amax()))
+            state = Phase(GMRES(restart=patience.restart), space)
+        if isinstance(state.at, Krylov) and _lsqr_is_faster(state.at, patience.restart, forecast.step, decades):
             return Phase(LSQR(), LSQR().init(problem, state.solver.value(state.at)))
         return state
 
@@ -133,10 +140,14 @@ class Auto(LinearSolver):
         return instead_of_what_failed(super().solve(jacobian, b, z), jacobian, b)
 
 
+@dataclass(frozen=True, repr=False)
 class _Series(Neumann):
-    """With fewer products at hand, for the memory; to leap from, six are no better (77 for 74 products at 32×64, ρ = 0.95)."""
+    """The Neumann series with more or fewer products at hand: a Krylov space can begin with them, and each takes memory."""
 
-    window = 4
+    window: int = Neumann.window
+
+    def gain(self, state: Sum) -> Gains:
+        return super().gain(state._replace(seen=state.seen[-Neumann.window :]))
 
 
 def _patience(problem: System) -> Patience:
@@ -146,24 +157,30 @@ def _patience(problem: System) -> Patience:
 
 def _series_is_slow(problem: System, patience: Patience, forecast: Forecast) -> bool:
     """Whether the series needs more terms than it is worth, or seems to need infinitely many."""
-    terms = min(patience.terms, FULL * columns_of_all(problem.b.shape[1]))
-    head = HEAD if math.isfinite(forecast.left) else patience.rising
-    return forecast.grown > GREW or (forecast.step >= head and forecast.left > terms)
+    numbers = columns_of_all(problem.b.shape[1])
+    head = min(patience.head if math.isfinite(forecast.left) else patience.rising, numbers)
+    return forecast.grown > GREW or (forecast.step >= head and forecast.left > min(patience.terms, FULL * numbers))
 
 
 def _space_of(problem: System, state: Phase, forecast: Forecast) -> Krylov:
     """The Krylov space of the last terms of the series, whose products are known; of the first residual where that is smaller."""
     series: Sum = state.at
     begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
-    vectors, images = ([v.reshape(series.v.shape) for v in some] for some in zip(*series.seen, strict=True))
-    if state.gain is not None and forecast.step - state.tried < len(vectors):
-        return Krylov.of(*_smaller(series, begun))  # a leap since: these are no powers
-    space = Krylov.of(series.z - torch.stack(vectors).sum(dim=0), vectors[0])
-    beta = space.beta.to(series.v.dtype)
-    space = space.with_powers([over(image, beta) for image in images], precision_of(problem.jacobian, beta))
-    if bool((space.residual() <= norm(begun.v)).all()):
-        return space
+    terms = [v.reshape(series.v.shape) for v in (*(v for v, _ in series.seen), series.seen[-1][1])]
+    if state.gain is None or forecast.step - state.tried >= len(series.seen):  # no leap since: each is the product of the last
+        precision = precision_of(problem.jacobian, series.v)
+        space = _space(series.z, terms, precision)
+        if space.steps < len(series.seen):  # as many of the last ones as are independent
+            space = _space(series.z, terms[-1 - space.steps :], precision)
+        if bool((space.residual() <= norm(begun.v)).all()):
+            return space
     return Krylov.of(*_smaller(series, begun))
+
+
+def _space(z: Tensor, terms: list[Tensor], precision: torch.dtype) -> Krylov:
+    """The Krylov space of consecutive terms of the series, the last of which is the residual of their sum z."""
+    space = Krylov.of(z - torch.stack(terms[:-1]).sum(dim=0), terms[0])
+    return space.with_powers(over(torch.stack(terms[1:], dim=1), space.beta.to(z.dtype).unsqueeze(2)), precision)
 
 
 def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:
@@ -217,20 +234,28 @@ def _smaller(one: Sum, other: Sum) -> tuple[Tensor, Tensor]:
     return torch.where(first, one.z, other.z), torch.where(first, one.v, other.v)
 
 
-def _lsqr_is_faster(krylov: Krylov, restart: int, forecast: Forecast) -> bool:
-    """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen."""
-    if krylov.steps < SIGHT or forecast.left <= SOON or krylov.basis.size <= restart:  # where space is for all, it is soon full
+def _lsqr_is_faster(krylov: Krylov, restart: int, step: int, decades: float) -> bool:
+    """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen.
+
+    `decades` is the logarithm of how much too large the residual is.
+    """
+    if krylov.steps < SIGHT or krylov.basis.size <= restart:  # where there is room for all, the space is soon full
+        return False
+    fallen = krylov.fallen()
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        left = float((decades * (krylov.steps - krylov.steps // 2) / -numpy.log(fallen[:, -1] / fallen[:, krylov.steps // 2])).max())
+    if left <= SOON:
         return False
     seen = krylov.hessenberg()
     seen = seen[numpy.isfinite(seen).all(axis=(1, 2))]
     if not len(seen):
         return False
-    needed = _products_of_lsqr(seen, forecast.decades)
-    if forecast.step > restart and forecast.left > STALLED * restart:
-        return forecast.left > needed
+    needed = _products_of_lsqr(seen, decades)
+    if step > restart and left > STALLED * restart:
+        return left > needed
     # The condition seen grows with the space, at this rate for each step, of two products, of LSQR too.
-    growth = (needed - _products_of_lsqr(seen[:, : 1 - BEFORE, :-BEFORE], forecast.decades)) / BEFORE
-    return growth < 2 and forecast.left > needed / (1 - growth / 2)
+    growth = (needed - _products_of_lsqr(seen[:, : 1 - BEFORE, :-BEFORE], decades)) / BEFORE
+    return growth < 2 and left > needed / (1 - growth / 2)
 
 
 def _products_of_lsqr(hessenberg: Numbers, decades: float) -> float:

@@ -21,6 +21,9 @@ CANCELLED = 0.5
 """A vector of which less than this share is left is made orthogonal once more (Daniel, Gragg, Kaufman, Stewart 1976)."""
 
 
+add, least_of = numpy.add.reduce, numpy.minimum.reduce  # of few numbers faster than the methods of arrays
+
+
 class Basis(NamedTuple):
     """Vectors of shape (problems, size), the first `filled` of what the blocks (problems, vectors, size) have room for."""
 
@@ -68,22 +71,23 @@ class Basis(NamedTuple):
         along, factor = _numbers(column), _factor(rest)
         if factor is None:
             return None
-        square = numpy.square(factor)
-        shares = numpy.sqrt(square.diagonal(axis1=1, axis2=2) / (numpy.square(along).sum(axis=2) + square.sum(axis=2))).min(axis=0)
-        enough = shares >= least
-        if not enough.all():
-            count = int(enough.argmin())
+        square = factor * factor
+        shares = square.diagonal(axis1=1, axis2=2) / (add(along * along, axis=2) + add(square, axis=2))
+        share = float(least_of(shares, axis=None))
+        if not share >= least * least:
+            count = int((shares >= least * least).all(axis=0).argmin())
             if count == 0:
                 return None
-            along, factor, rest, shares = along[:, :count], factor[:, :count, :count], rest[:, :count], shares[:count]
-        new, share = _divided(rest, factor), float(shares.min())
-        if share < CANCELLED:
+            along, factor, rest = along[:, :count], factor[:, :count, :count], rest[:, :count]
+            share = float(shares[:, :count].min())
+        new = _divided(rest, factor)
+        if share < CANCELLED**2:
             column, rest = self._split(new)
             second = _factor(rest)
             if second is None:
                 return None
             new, along, factor = _divided(rest, second), along + factor @ _numbers(column), factor @ second
-        return self._with(new), numpy.concatenate([along, factor], axis=2).mT, share
+        return self._with(new), numpy.concatenate([along, factor], axis=2).mT, math.sqrt(share)
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """The combination of the first vectors with coefficients (problems, at most count)."""

@@ -22,7 +22,7 @@ BREAKDOWN = 10.0
 """A new direction of so many roundings of the product is none: the space is full."""
 
 
-TOGETHER = (4, 10)
+TOGETHER = (4, 16)
 """Powers of Jᵀ that are made orthogonal together, at first and at the most."""
 INDEPENDENT = 0.5
 """Powers of which this share is new, also to those before them, are independent enough for more of them together."""
@@ -62,19 +62,19 @@ class Krylov(NamedTuple):
         space, end = self, self.steps + steps
         while (left := end - space.steps) > 0:
             powers = _powers(problem, space.basis.last, math.ceil(left / math.ceil(left / space.together)))
-            space = space.with_powers(powers, precision_of(problem.jacobian, powers[0]))
+            space = space.with_powers(torch.stack(powers, dim=1), precision_of(problem.jacobian, powers[0]))
         return space
 
-    def with_powers(self, powers: list[Tensor], precision: torch.dtype) -> Krylov:
-        """The space with Jᵀv, (Jᵀ)²v, … of its last vector v, where products are of that precision.
+    def with_powers(self, powers: Tensor, precision: torch.dtype) -> Krylov:
+        """The space with Jᵀv, (Jᵀ)²v, … of its last vector v, (problems, some, size), where products are of that precision.
 
         They are made orthogonal all at once (Hoemmen 2010), which in small states takes hardly longer than one of them. Where
         they are nearly dependent rounding would spoil the last ones: only the first few are taken, and no more from there on.
         """
-        least, count = torch.finfo(precision).eps ** 0.25, len(powers)
-        found = self.basis.absorb_several(torch.stack(powers, dim=1), least) if count > 1 else None
+        least, count = torch.finfo(precision).eps ** 0.25, powers.shape[1]
+        found = self.basis.absorb_several(powers, least) if count > 1 else None
         if found is None:
-            basis, column, length = self.basis.absorb(powers[0], relative=BREAKDOWN * torch.finfo(powers[0].dtype).eps)
+            basis, column, length = self.basis.absorb(powers[:, 0], relative=BREAKDOWN * torch.finfo(powers.dtype).eps)
             images, share = torch.cat([column, length], dim=1).double().cpu().numpy()[:, :, None], 0.0
         else:
             basis, images, share = found
@@ -99,6 +99,11 @@ class Krylov(NamedTuple):
     def residual(self) -> Tensor:
         """The norms of the smallest residuals, a column."""
         return self.beta * self.normal[:, :1].abs()
+
+    def fallen(self) -> Numbers:
+        """The norms of the smallest residuals after no step, one, two, …, over the last: (problems, k + 1)."""
+        u = self.normal.cpu().numpy()
+        return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
 
     def smallest(self) -> tuple[Tensor, Tensor]:
         """argmin ‖b − (I−Jᵀ)z‖ over the space, and that residual, a vector."""
@@ -143,8 +148,9 @@ def _turned(u: Numbers, columns: Numbers) -> Numbers:
         size = numpy.hypot(first, rest)
         turned = numpy.concatenate([numpy.where(size == 0, 1.0, -rest), first], axis=2)[:, 0] / numpy.where(size == 0, 1.0, size)[:, 0]
     else:
-        turned = numpy.concatenate([numpy.ones((len(u), 1)), -numpy.linalg.solve(rest.mT, first.mT)[:, :, 0]], axis=1)
-        turned /= numpy.linalg.norm(turned, axis=1, keepdims=True)
+        turned = numpy.ones((len(u), 1 + columns.shape[2]))
+        turned[:, 1:] = -numpy.linalg.solve(rest.mT, first.mT)[:, :, 0]
+        turned /= numpy.sqrt(numpy.add.reduce(turned * turned, axis=1, keepdims=True))
     return numpy.concatenate([turned[:, :1] * u, turned[:, 1:]], axis=1)
 
 
