@@ -19,7 +19,7 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolution, LinearSolver, System, precision_of
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import norm
 from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
@@ -158,7 +158,7 @@ def _patience(problem: System) -> Patience:
 def _series_is_slow(problem: System, patience: Patience, forecast: Forecast) -> bool:
     """Whether the series needs more terms than it is worth, or seems to need infinitely many."""
     numbers = columns_of_all(problem.b.shape[1])
-    head = min(patience.head if math.isfinite(forecast.left) else patience.rising, numbers)
+    head = min(patience.head if math.isfinite(forecast.left) else patience.rising, max(numbers // 4, BIG.head))
     return forecast.grown > GREW or (forecast.step >= head and forecast.left > min(patience.terms, FULL * numbers))
 
 
@@ -166,21 +166,12 @@ def _space_of(problem: System, state: Phase, forecast: Forecast) -> Krylov:
     """The Krylov space of the last terms of the series, whose products are known; of the first residual where that is smaller."""
     series: Sum = state.at
     begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
-    terms = [v.reshape(series.v.shape) for v in (*(v for v, _ in series.seen), series.seen[-1][1])]
     if state.gain is None or forecast.step - state.tried >= len(series.seen):  # no leap since: each is the product of the last
-        precision = precision_of(problem.jacobian, series.v)
-        space = _space(series.z, terms, precision)
-        if space.steps < len(series.seen):  # as many of the last ones as are independent
-            space = _space(series.z, terms[-1 - space.steps :], precision)
-        if bool((space.residual() <= norm(begun.v)).all()):
+        terms = [v.reshape(series.v.shape) for v in (*(v for v, _ in series.seen), series.seen[-1][1])]
+        space = Krylov.of_terms(series.z, terms, precision_of(problem.jacobian, series.v))
+        if space is not None and bool((space.residual() <= norm(begun.v)).all()):
             return space
     return Krylov.of(*_smaller(series, begun))
-
-
-def _space(z: Tensor, terms: list[Tensor], precision: torch.dtype) -> Krylov:
-    """The Krylov space of consecutive terms of the series, the last of which is the residual of their sum z."""
-    space = Krylov.of(z - torch.stack(terms[:-1]).sum(dim=0), terms[0])
-    return space.with_powers(over(torch.stack(terms[1:], dim=1), space.beta.to(z.dtype).unsqueeze(2)), precision)
 
 
 def _between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:

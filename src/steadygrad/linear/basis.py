@@ -33,8 +33,12 @@ class Basis(NamedTuple):
     @classmethod
     def of(cls, vectors: Tensor) -> Basis:
         """A basis that begins with orthonormal vectors (problems, count, size)."""
-        block = _room(vectors, vectors.shape[1] + 1)
-        return cls((block,), 0)._with(vectors)
+        return cls.empty(vectors, vectors.shape[1] + 1)._with(vectors)
+
+    @classmethod
+    def empty(cls, like: Tensor, count: int) -> Basis:
+        """A basis of no vectors, with room for at least so many like those of (problems, some, size)."""
+        return cls((_room(like, count),), 0)
 
     @property
     def size(self) -> int:
@@ -104,6 +108,8 @@ class Basis(NamedTuple):
     def _split(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """The coefficients of vectors (problems, count, size) on the basis, (problems, count, filled), and what is left of them."""
         blocks = self._filled(self.filled)
+        if not blocks:
+            return vectors[:, :, :0], vectors
         parts = [torch.bmm(vectors, block.mT) for block in blocks]  # row times block: seven times faster than block times column
         along = total(parts[0] if len(parts) == 1 else torch.cat(parts, dim=2))
         start = 0
@@ -151,10 +157,17 @@ def _numbers(columns: Tensor) -> Numbers:
 
 
 def _factor(vectors: Tensor) -> Numbers | None:
-    """L with L Lᵀ the inner products of vectors (problems, count, size) in float64; None where they are dependent."""
+    """L with L Lᵀ the inner products of vectors (problems, count, size) in float64; None where they are dependent.
+
+    Where all are zero the problem is solved: they are left as they are, and any L will do.
+    """
     double = vectors.double()
+    gram = _numbers(total(torch.bmm(double, double.mT)))
+    if not gram[:, 0, 0].all():
+        zero = ~gram.any(axis=(1, 2))
+        gram = numpy.where(zero[:, None, None], numpy.eye(gram.shape[1]), gram)
     try:
-        return numpy.linalg.cholesky(_numbers(total(torch.bmm(double, double.mT))))
+        return numpy.linalg.cholesky(gram)
     except numpy.linalg.LinAlgError:
         return None
 

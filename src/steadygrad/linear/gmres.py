@@ -20,10 +20,11 @@ CENTRE = 1.6
 """Both guesses behind `gain_of` are low; this factor is the median of error / guess over the test problems."""
 BREAKDOWN = 10.0
 """A new direction of so many roundings of the product is none: the space is full."""
-
-
 TOGETHER = (4, 16)
 """Powers of Jᵀ that are made orthogonal together, at first and at the most."""
+LEAST = 0.02
+"""The share of a power that must be new, also to those before it: what is new is rounded by that much more. Where products are
+themselves coarse, the fourth root of their rounding."""
 INDEPENDENT = 0.5
 """Powers of which this share is new, also to those before them, are independent enough for more of them together."""
 
@@ -53,6 +54,25 @@ class Krylov(NamedTuple):
         nothing = one.new_zeros(len(one), 1, 0)
         return cls(z, beta.double(), Basis.of(over(r, beta).unsqueeze(1)), nothing, nothing, one)
 
+    @classmethod
+    def of_terms(cls, z: Tensor, terms: list[Tensor], precision: torch.dtype) -> Krylov | None:
+        """The space of consecutive terms v, Jᵀv, … of the Neumann series, whose last one is the residual of its sum z.
+
+        Of the last half of them, or of a quarter, where all are not independent enough; None where these are not either.
+        """
+        count = len(terms) - 1
+        while count > 1:
+            vectors = torch.stack(terms[-1 - count :], dim=1)
+            found = Basis.empty(vectors, count + 1).absorb_several(vectors, _least(precision))
+            if found is not None and found[0].filled == count + 1:
+                basis, on_it, _ = found
+                P, Q, beta = on_it[:, :, :-1], on_it[:, :, 1:], on_it[:, 0, :1].copy()
+                normal = _turned(numpy.ones_like(beta), P - Q)
+                beta, P, Q, normal = (torch.from_numpy(found).to(z.device) for found in (beta, P, Q, normal))
+                return cls(z - vectors[:, :-1].sum(dim=1), beta, basis, P, Q, normal, count)
+            count //= 2
+        return None
+
     @property
     def steps(self) -> int:
         return self.P.shape[2]
@@ -71,8 +91,8 @@ class Krylov(NamedTuple):
         They are made orthogonal all at once (Hoemmen 2010), which in small states takes hardly longer than one of them. Where
         they are nearly dependent rounding would spoil the last ones: only the first few are taken, and no more from there on.
         """
-        least, count = torch.finfo(precision).eps ** 0.25, powers.shape[1]
-        found = self.basis.absorb_several(powers, least) if count > 1 else None
+        count = powers.shape[1]
+        found = self.basis.absorb_several(powers, _least(precision)) if count > 1 else None
         if found is None:
             basis, column, length = self.basis.absorb(powers[:, 0], relative=BREAKDOWN * torch.finfo(powers.dtype).eps)
             images, share = torch.cat([column, length], dim=1).double().cpu().numpy()[:, :, None], 0.0
@@ -92,9 +112,7 @@ class Krylov(NamedTuple):
     def hessenberg(self) -> Numbers:
         """H with (I−Jᵀ) V_k = V_{k+1} H, (problems, k + 1, k)."""
         P, Q = self.P.cpu().numpy(), self.Q.cpu().numpy()
-        square = P[:, :-1]
-        zero = square.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # nothing was new: a vector of zeros
-        return (P - Q) @ numpy.linalg.inv(square + zero * numpy.eye(self.steps))
+        return (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1]))
 
     def residual(self) -> Tensor:
         """The norms of the smallest residuals, a column."""
@@ -105,17 +123,31 @@ class Krylov(NamedTuple):
         u = self.normal.cpu().numpy()
         return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
 
-    def smallest(self) -> tuple[Tensor, Tensor]:
-        """argmin ‖b − (I−Jᵀ)z‖ over the space, and that residual, a vector."""
+    def value(self) -> Tensor:
+        """argmin ‖b − (I−Jᵀ)z‖ over the space."""
         if not self.steps:
-            return self.z, self.beta.to(self.z.dtype) * self.basis.last
+            return self.z
         P = self.P.cpu().numpy()
         q, upper = numpy.linalg.qr(P - self.Q.cpu().numpy())
-        target = self.beta.cpu().numpy()[:, :, None] * q[:, :1, :].mT
         out = upper.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # a row that is solved has a zero column: leave it out
-        y = P @ numpy.linalg.solve(upper + out * numpy.eye(self.steps), numpy.where(out, 0.0, target))
-        z = self.z + self.basis.combine(torch.from_numpy(y[:, :, 0]).to(self.z.device))
-        return z, self.basis.combine(self.beta * self.normal[:, :1] * self.normal)
+        target = numpy.where(out, 0.0, self.beta.cpu().numpy()[:, :, None] * q[:, :1, :].mT)
+        y = P @ numpy.linalg.solve(_regular(upper), target)
+        return self.z + self.basis.combine(torch.from_numpy(y[:, :, 0]).to(self.z.device))
+
+    def restarted(self) -> Krylov:
+        """The space of the smallest residual alone."""
+        return Krylov.of(self.value(), self.basis.combine(self.beta * self.normal[:, :1] * self.normal))
+
+
+def _least(precision: torch.dtype) -> float:
+    """The share of a power that must be new, where products are of that precision."""
+    return max(LEAST, torch.finfo(precision).eps ** 0.25)
+
+
+def _regular(upper: Numbers) -> Numbers:
+    """Triangular matrices with ones for zeros on the diagonal, where a vector of zeros stands for a direction that is not new."""
+    zero = upper.diagonal(axis1=1, axis2=2) == 0
+    return upper + zero[:, :, None] * numpy.eye(upper.shape[1]) if zero.any() else upper
 
 
 def _powers(problem: System, v: Tensor, count: int) -> list[Tensor]:
@@ -141,16 +173,15 @@ def _wider(known: Numbers, new: Numbers) -> Numbers:
 
 def _turned(u: Numbers, columns: Numbers) -> Numbers:
     """The unit vectors normal to some columns, after more and longer columns: those before, turned to the new directions."""
-    known = u.shape[1]
+    known, count = u.shape[1], columns.shape[2]
     # What was normal to the columns before is u and the new directions: the part of the new columns there decides.
-    first, rest = (u[:, None, :] @ columns[:, :known]), columns[:, known:]
-    if columns.shape[2] == 1:
-        size = numpy.hypot(first, rest)
-        turned = numpy.concatenate([numpy.where(size == 0, 1.0, -rest), first], axis=2)[:, 0] / numpy.where(size == 0, 1.0, size)[:, 0]
+    first, rest = u[:, None, :] @ columns[:, :known], columns[:, known:]
+    turned = numpy.ones((len(u), 1 + count))
+    if count == 1:  # where both are zero there is no new direction to turn to
+        turned[:, :1], turned[:, 1:] = numpy.where((first == 0) & (rest == 0), 1.0, -rest)[:, 0], first[:, 0]
     else:
-        turned = numpy.ones((len(u), 1 + columns.shape[2]))
         turned[:, 1:] = -numpy.linalg.solve(rest.mT, first.mT)[:, :, 0]
-        turned /= numpy.sqrt(numpy.add.reduce(turned * turned, axis=1, keepdims=True))
+    turned /= numpy.sqrt(numpy.add.reduce(turned * turned, axis=1, keepdims=True))
     return numpy.concatenate([turned[:, :1] * u, turned[:, 1:]], axis=1)
 
 
@@ -178,15 +209,18 @@ class GMRES(LinearSolver):
         return 1
 
     def several(self, problem: System, state: Krylov, steps: int) -> list[Krylov]:
+        full = min(self.restart, state.basis.size)
         while steps > 0:
-            if state.steps == self.restart:
-                state = Krylov.of(*state.smallest())
-            more = min(steps, self.restart - state.steps)
+            if state.steps >= full:
+                state = state.restarted()
+            more = min(steps, full - state.steps)
             state, steps = state.extended(problem, more), steps - more
+            if full < self.restart:
+                break  # a space that holds everything leaves rounding: first look
         return [state]
 
     def value(self, state: Krylov) -> Tensor:
-        return state.smallest()[0]
+        return state.value()
 
     def residual(self, state: Krylov) -> Tensor:
         return state.residual()
