@@ -29,6 +29,10 @@ FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
+STEP = 2
+"""Terms of the series that a step of GMRES is taken to cost in small states: one where F is dear, three to six where it is cheap."""
+AGAIN = 2
+"""A series that was found to be no slower than GMRES is compared again after so many times the terms."""
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
 SOON = 100
@@ -73,7 +77,9 @@ class Phase(NamedTuple):
     begun: Sum | None = None
     """The start and its residual; None for zero."""
     tried: int = 0
-    """The step of the last look at which the series tried to leap."""
+    """The step of the last look at which the series tried to leap, or to become a Krylov space."""
+    seen: tuple[tuple[int, float], ...] = ()
+    """Of the looks at the series, the step and the logarithm of how much too large the residual was."""
     gain: Tensor | None = None
     """The largest ‖step‖ / ‖what it took off the residual‖ of a leap."""
 
@@ -123,17 +129,27 @@ class Auto(LinearSolver):
 
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
-        patience, decades = _patience(problem), forecast.decades
+        patience = _patience(problem)
         if isinstance(state.solver, Neumann):
-            if not _series_is_slow(problem, patience, forecast):
-                leaps = forecast.left > SMALL.terms and forecast.step - state.tried >= patience.window
-                return _after_a_leap(state, forecast.step) if leaps else state
-            space = _space_of(problem, state, forecast)
-            decades += math.log(float((space.residual() / norm(state.at.v)).nan_to_num().amax()))
-            state = Phase(GMRES(restart=patience.restart), space)
-        if isinstance(state.at, Krylov) and _lsqr_is_faster(state.at, patience.restart, forecast.step, decades):
-            return Phase(LSQR(), LSQR().init(problem, state.solver.value(state.at)))
+            state = state._replace(seen=(*state.seen, (forecast.step, forecast.decades)))
+            if _series_is_slow(problem, state, patience, forecast):
+                return self._as_space(problem, state, patience, forecast)
+            if patience is BIG and forecast.left > SMALL.terms and forecast.step - state.tried >= patience.window:
+                return _after_a_leap(state, forecast.step)
+        elif isinstance(state.at, Krylov) and _lsqr_is_faster(state.at, patience.restart, forecast.step, forecast.decades):
+            return Phase(LSQR(), LSQR().init(problem, state.at.value()))
         return state
+
+    def _as_space(self, problem: System, state: Phase, patience: Patience, forecast: Forecast) -> Phase:
+        """GMRES in the place of a series, LSQR where that is faster still, or the series where both are no better."""
+        space = _space_of(problem, state, forecast)
+        ahead = float((space.residual() / norm(state.at.v)).nan_to_num().amax())
+        decades = forecast.decades + math.log(ahead)
+        if _lsqr_is_faster(space, patience.restart, forecast.step, decades):
+            return Phase(LSQR(), LSQR().init(problem, space.value()))
+        if patience is SMALL and forecast.left <= min(STEP * patience.terms, STEP * _steps_left(space, decades)):
+            return state._replace(tried=forecast.step)
+        return Phase(GMRES(restart=patience.restart), space)
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b; what failed so badly that the truncated series is closer is replaced by that."""
@@ -155,11 +171,32 @@ def _patience(problem: System) -> Patience:
     return SMALL if rows * columns_of_all(columns) <= LARGE else BIG
 
 
-def _series_is_slow(problem: System, patience: Patience, forecast: Forecast) -> bool:
+def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast: Forecast) -> bool:
     """Whether the series needs more terms than it is worth, or seems to need infinitely many."""
+    if forecast.grown > GREW:
+        return True
     numbers = columns_of_all(problem.b.shape[1])
     head = min(patience.head if math.isfinite(forecast.left) else patience.rising, max(numbers // 4, BIG.head))
-    return forecast.grown > GREW or (forecast.step >= head and forecast.left > min(patience.terms, FULL * numbers))
+    if forecast.step < head or forecast.left <= min(patience.terms, FULL * numbers):
+        return False
+    return patience is BIG or (forecast.step >= AGAIN * state.tried and _terms_left_by_bend(state.seen) > STEP * patience.terms)
+
+
+def _terms_left_by_bend(seen: tuple[tuple[int, float], ...]) -> float:
+    """Terms to the tolerance of a series that falls ever faster, as one that has first risen does; infinite of others.
+
+    By the parabola through the logarithms of the residual now, at half of the steps, and at a quarter.
+    """
+    now = seen[-1]
+    half, quarter = (next(look for look in seen if share * look[0] >= now[0]) for share in (2, 4))
+    if not quarter[0] < half[0] < now[0]:
+        return math.inf
+    before, late = ((b[1] - a[1]) / (b[0] - a[0]) for a, b in ((quarter, half), (half, now)))
+    bend = 2 * (late - before) / (now[0] - quarter[0])
+    if not bend < 0:
+        return math.inf
+    slope = late + bend * (now[0] - half[0]) / 2
+    return (slope + math.sqrt(slope * slope - 2 * bend * now[1])) / -bend
 
 
 def _space_of(problem: System, state: Phase, forecast: Forecast) -> Krylov:
@@ -232,9 +269,7 @@ def _lsqr_is_faster(krylov: Krylov, restart: int, step: int, decades: float) -> 
     """
     if krylov.steps < SIGHT or krylov.basis.size <= restart:  # where there is room for all, the space is soon full
         return False
-    fallen = krylov.fallen()
-    with numpy.errstate(divide="ignore", invalid="ignore"):
-        left = float((decades * (krylov.steps - krylov.steps // 2) / -numpy.log(fallen[:, -1] / fallen[:, krylov.steps // 2])).max())
+    left = _steps_left(krylov, decades)
     if left <= SOON:
         return False
     seen = krylov.hessenberg()
@@ -247,6 +282,13 @@ def _lsqr_is_faster(krylov: Krylov, restart: int, step: int, decades: float) -> 
     # The condition seen grows with the space, at this rate for each step, of two products, of LSQR too.
     growth = (needed - _products_of_lsqr(seen[:, : 1 - BEFORE, :-BEFORE], decades)) / BEFORE
     return growth < 2 and left > needed / (1 - growth / 2)
+
+
+def _steps_left(krylov: Krylov, decades: float) -> float:
+    """Steps that GMRES still needs, at the rate of the later half of its space; infinite where the residual does not fall."""
+    steps, fallen = krylov.steps, krylov.fallen()
+    rate = numpy.log(fallen[:, steps // 2] / fallen[:, -1]).min() / max(steps - steps // 2, 1)
+    return decades / float(rate) if rate > 0 else math.inf
 
 
 def _products_of_lsqr(hessenberg: Numbers, decades: float) -> float:
