@@ -31,8 +31,6 @@ GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
 STEP = 2
 """Terms of the series that a step of GMRES is taken to cost in small states: one where F is dear, three to six where it is cheap."""
-AGAIN = 2
-"""A series that was found to be no slower than GMRES is compared again after so many times the terms."""
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
 SOON = 100
@@ -179,7 +177,10 @@ def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast:
     head = min(patience.head if math.isfinite(forecast.left) else patience.rising, max(numbers // 4, BIG.head))
     if forecast.step < head or forecast.left <= min(patience.terms, FULL * numbers):
         return False
-    return patience is BIG or (forecast.step >= AGAIN * state.tried and _terms_left_by_bend(state.seen) > STEP * patience.terms)
+    if patience is BIG:
+        return True
+    # Once found to be no slower than GMRES, a series stays so while it needs as few terms.
+    return min(forecast.left if state.tried else math.inf, _terms_left_by_bend(state.seen)) > STEP * patience.terms
 
 
 def _terms_left_by_bend(seen: tuple[tuple[int, float], ...]) -> float:
