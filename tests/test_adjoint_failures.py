@@ -66,17 +66,22 @@ class TestAutoRaisesNoFalseAlarm:
         assert relative(solved.z, adjoint_of(1.5 * Q, b)) < 1e-8
         assert operator.products < 300
 
-    @pytest.mark.parametrize("seed", [0, 3, 4, 16, 23])
-    def test_products_that_round_by_more_than_z_tells(self, seed):
-        """Skewed coordinates of a condition of 300: large terms of Jᵀz cancel, and rounding keeps the residual above 1e-5."""
-        generator = torch.Generator().manual_seed(seed)
-        Q, R, turn = (torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=F64))[0] for _ in range(3))
-        T = Q @ torch.diag(torch.logspace(0, -2.5, 4, dtype=F64)) @ R
-        J = (T.inverse() @ (0.5 * turn) @ T).float()
-        b = torch.randn(1, 4, generator=generator)
-        solved = sg.Auto().solve(DenseMap(J), b)
-        assert solved.status == [sg.Status.CONVERGED]
-        assert relative(solved.z.double(), adjoint_of(J.double(), b.double())) < 1e-3
+    def test_products_that_round_by_more_than_z_tells(self):
+        """Skewed coordinates of a condition of 300: large terms of Jᵀz cancel, and rounding keeps the residual above 1e-5.
+
+        All are right; where by chance the estimate exceeds what rounding explains (one in thirty), it is said to stagnate.
+        """
+        alarms = 0
+        for seed in range(60):
+            generator = torch.Generator().manual_seed(seed)
+            Q, R, turn = (torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=F64))[0] for _ in range(3))
+            T = Q @ torch.diag(torch.logspace(0, -2.5, 4, dtype=F64)) @ R
+            J = (T.inverse() @ (0.5 * turn) @ T).float()
+            b = torch.randn(1, 4, generator=generator)
+            solved = sg.Auto().solve(DenseMap(J), b)
+            assert relative(solved.z.double(), adjoint_of(J.double(), b.double())) < 1e-3
+            alarms += solved.status != [sg.Status.CONVERGED]
+        assert alarms <= 4
 
     @pytest.mark.parametrize("dtype", [torch.float32, F64])
     def test_an_eigenvalue_near_one(self, dtype):

@@ -42,22 +42,22 @@ class LSQR(LinearSolver):
         v = u - problem.jvp(u)
         alpha = norm(v)
         v = over(v, alpha)
-        return Bidiagonal(start, u, v, v, alpha, beta, alpha, over(torch.ones_like(beta), (beta * alpha).square()))
+        return Bidiagonal(start, u, v, v, alpha, beta, alpha, over(1.0, (beta * alpha).square()))
 
     def step(self, problem: System, state: Bidiagonal) -> Bidiagonal:
         z, u, v, w, alpha, phi, rho, inverse = state
-        u = v - problem.vjp(v) - alpha * u
+        u = (v - problem.vjp(v)).addcmul_(alpha, u, value=-1)
         beta = norm(u)
         u = over(u, beta)
-        v = u - problem.jvp(u) - beta * v
+        v = (u - problem.jvp(u)).addcmul_(beta, v, value=-1)
         alpha = norm(v)
         v = over(v, alpha)
-        length = torch.hypot(rho, beta)
-        c, s = over(rho, length), over(beta, length)
-        z = z + over(c * phi, length) * w
-        w = v - over(s * alpha, length) * w
+        shorter = over(1.0, torch.hypot(rho, beta))
+        c, s = rho * shorter, beta * shorter
+        z = torch.addcmul(z, c * phi * shorter, w)
+        w = torch.addcmul(v, s * alpha * shorter, w, value=-1)
         phi, rho = s * phi, -c * alpha
-        return Bidiagonal(z, u, v, w, alpha, phi, rho, inverse + over(torch.ones_like(phi), (phi * rho).square()))
+        return Bidiagonal(z, u, v, w, alpha, phi, rho, inverse + over(1.0, (phi * rho).square()))
 
     def value(self, state: Bidiagonal) -> Tensor:
         return state.z

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -108,11 +109,11 @@ class MINRES(LinearSolver):
         """That of GMRES on the tridiagonal matrix of the Lanczos steps."""
         steps = len(state.diagonal)
         if steps == 0:
-            return numbers(torch.ones_like(state.eta))
-        hessenberg = torch.zeros(state.z.shape[0], steps + 1, steps, dtype=torch.float64, device=state.z.device)
+            return numpy.ones(state.z.shape[0])
+        hessenberg = numpy.zeros((state.z.shape[0], steps + 1, steps))
         for j in range(steps):
-            hessenberg[:, j, j] = state.diagonal[j][:, 0]
-            hessenberg[:, j + 1, j] = state.below[j + 1][:, 0]
+            hessenberg[:, j, j], below = numbers(state.diagonal[j]), numbers(state.below[j + 1])
+            hessenberg[:, j + 1, j] = below
             if j + 1 < steps:
-                hessenberg[:, j, j + 1] = state.below[j + 1][:, 0]
-        return numbers(SYMMETRIC * gain_of(hessenberg))
+                hessenberg[:, j, j + 1] = below
+        return SYMMETRIC * gain_of(hessenberg)
