@@ -73,6 +73,9 @@ class Picard(FixedPointSolver):
     def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
         return (problem.advance(carried[0], steps, self.damping)[0],)
 
+    def cheap(self, state: Moved) -> bool:
+        return True
+
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)
         return [Moved(h, before) for before, h in pairwise(reversed(newest))]

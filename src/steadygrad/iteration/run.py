@@ -104,7 +104,7 @@ class Run:
                     return self._ended()
                 if self._turns:
                     self.state = solver.turn(self.problem, self.state, self.judge.forecast())
-                due = self.goal.due(self.step, self._steps_left(), solver.cheap)
+                due = self.goal.due(self.step, self._steps_left(), solver.cheap(self.state))
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail

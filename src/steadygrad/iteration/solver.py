@@ -76,14 +76,13 @@ class Iteration(ABC):
         """The state to go on with after a look at which some problems stay open; solvers of several phases change here."""
         return state
 
-    @property
-    def cheap(self) -> bool:
-        """Whether a step is no more than a call of F or a product, so that several can be taken at once."""
-        return type(self).several is not Iteration.several
+    def cheap(self, state: Any) -> bool:
+        """Whether the next steps are no more than a call of F or a product each, so that a look costs more than one of them."""
+        return False
 
     def leap(self, problem: Any, state: Any) -> int:
         """In what numbers steps can be taken at once by `several`: 1 for any number, 0 for one step at a time."""
-        return getattr(problem, "leap", 0) if self.cheap else 0
+        return getattr(problem, "leap", 0) if type(self).several is not Iteration.several else 0
 
     def several(self, problem: Any, state: Any, steps: int) -> list[Any]:
         """The last states of so many steps taken at once, the newest last; for solvers whose `leap` is not 0."""

@@ -25,13 +25,13 @@ from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
 LARGE = 2**16
-"""Numbers from which on a state is large: there Krylov vectors are what memory goes to, and passes over them what time goes to."""
+"""Numbers from which on a state is large: there Krylov vectors are where memory goes, and passes over them where time goes."""
 FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
 STEP = 2
-"""Terms of the series that a step of GMRES is taken to cost in small states: one where F is dear, three to six where it is cheap."""
+"""Terms of the series that a step of GMRES is taken to cost in small states: one where F is dear, three to six where not."""
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
 SOON = 100
@@ -102,6 +102,9 @@ class Auto(LinearSolver):
 
     def step(self, problem: System, state: Phase) -> Phase:
         return state._replace(at=state.solver.step(problem, state.at))
+
+    def cheap(self, state: Phase) -> bool:
+        return state.solver.cheap(state.at)
 
     def leap(self, problem: System, state: Phase) -> int:
         return state.solver.leap(problem, state.at)

@@ -22,8 +22,8 @@ CANCELLED = 0.5
 
 
 ONCE = 0.2
-"""Of several vectors, that which calls for a second time: basis vectors stay orthogonal to some ten roundings, which costs nothing
-of the residual (twelve families in float32 and float64), and with 0.1 to as many as there are digits."""
+"""Of several vectors, that which calls for a second time: basis vectors stay orthogonal to some ten roundings, which costs
+nothing of the residual (twelve families in float32 and float64), and with 0.1 to as many as there are digits."""
 
 add, least_of = numpy.add.reduce, numpy.minimum.reduce  # of few numbers faster than the methods of arrays
 
@@ -110,7 +110,7 @@ class Basis(NamedTuple):
         return result
 
     def _split(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """The coefficients of vectors (problems, count, size) on the basis, (problems, count, filled), and what is left of them."""
+        """The coefficients of vectors (problems, count, size) on the basis, (problems, count, filled), and what they leave."""
         blocks = self._filled(self.filled)
         if not blocks:
             return vectors[:, :, :0], vectors

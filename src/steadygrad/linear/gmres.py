@@ -107,7 +107,8 @@ class Krylov(NamedTuple):
         before[:, :, 1:] = images[:, :, :-1]
         normal = _turned(self.normal.cpu().numpy(), before - images)
         device = self.P.device
-        P, Q = (torch.from_numpy(_wider(known.cpu().numpy(), new)).to(device) for known, new in ((self.P, before), (self.Q, images)))
+        pairs = ((self.P, before), (self.Q, images))
+        P, Q = (torch.from_numpy(_wider(known.cpu().numpy(), new)).to(device) for known, new in pairs)
         return Krylov(self.z, self.beta, basis, P, Q, torch.from_numpy(normal).to(device), together)
 
     def hessenberg(self) -> Numbers:

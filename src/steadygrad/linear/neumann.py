@@ -63,6 +63,9 @@ class Neumann(LinearSolver):
         """From the last few products: I − Jᵀ takes v to v − Jᵀv."""
         return gains_by_products(list(state.seen), state.v, state.z)
 
+    def cheap(self, state: Sum) -> bool:
+        return True
+
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
         # What is not needed any more is let go first: each vector takes the memory of a state.
         seen = state.seen[steps - self.window :] if steps < self.window else ()
