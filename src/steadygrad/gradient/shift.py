@@ -34,7 +34,7 @@ STRETCH = 0.9
 """The share of a step that Newton's next one takes at most, where it is made out that the steps fall slowly."""
 SURE = 0.2
 """A first look, along the last step, that finds less than this share of what is trusted is enough."""
-COUNTS = 0.05
+COUNTS = 0.01
 """A gradient that ends at less than this share of what it would be if nothing cancelled is as good as zero, and its change is
 relative to that: the steady state of a GRU does not depend on its update gate, but states on the way there do."""
 NEARBY = 0.1
