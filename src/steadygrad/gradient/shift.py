@@ -55,7 +55,8 @@ class Shift(NamedTuple):
     """What is left between a state and the steady one."""
 
     gradient: float
-    """The relative change of the gradient, by the worst of what F depends on; NaN where F is no longer what it was."""
+    """The relative change of the gradient, by the worst of what F depends on; NaN where F is no longer what it was, and where
+    nothing is seen of what it depends on, as inside torch.func."""
     distance: float
     """The relative distance of the worst problem, in its worst leaf."""
 
@@ -91,6 +92,8 @@ class Rest:
         if not doubted and self.steady.distances.max() <= CLOSE * self.trusted:
             first = Change(self, self._along_the_step())
             shift = max(first.of_products(), first.of_gradients())
+            if not first.sees:
+                return Shift(numpy.nan, float(self.steady.distances.max()))
             if not somewhere(shift > SURE * self.trusted):
                 return Shift(shift, float(self.steady.distances.max()))
         ahead = self._by_newton()
@@ -98,7 +101,7 @@ class Rest:
         distance = self.steady.distances if ahead is None else self._relative(ahead) * change.stretch()
         change.settle()
         shift = change.of_gradients()
-        if shift > self.trusted and not self._still_the_same():
+        if not change.sees or (shift > self.trusted and not self._still_the_same()):
             shift = numpy.nan
         return Shift(shift, float(distance.max()))
 
@@ -142,6 +145,11 @@ class Change:
         here, self._gradients_here = pulled(self._here, self._edges, rest.z)
         there, self._gradients_there = pulled(self._there, self._edges, rest.z)
         self._products = there - here
+
+    @property
+    def sees(self) -> bool:
+        """Whether anything is seen that F depends on besides the state."""
+        return somewhere(bool(self._edges))
 
     def of_products(self) -> float:
         """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem: the residual that z has there."""
