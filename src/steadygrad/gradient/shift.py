@@ -29,11 +29,9 @@ tolerance belong (1e-5 to 4e-5 for tanh nets). Of the problems of tools/hunt, on
 two hundred times further off than its state."""
 DOUBT = 3.0
 """A distance that the adjoint proves to be larger than its estimate by this factor is worked out anew."""
-CLOSE = 1 / 3
-"""A distance that is trusted, but no less than this share of what is, is worked out anew: it is an estimate."""
 STRETCH = 0.9
 """The share of a step that Newton's next one takes at most, where it is made out that the steps fall slowly."""
-SURE = 0.2
+SURE = 0.3
 """A first look, along the last step, that finds less than this share of what is trusted is enough."""
 COUNTS = 0.01
 """A gradient that ends at less than this share of what it would be if nothing cancelled is as good as zero, and its change is
@@ -89,7 +87,7 @@ class Rest:
 
         The first costs an evaluation of F and two products, the second a solve with J, and with Jᵀ, besides.
         """
-        if not doubted and self.steady.distances.max() <= CLOSE * self.trusted:
+        if not doubted:
             first = Change(self, self._along_the_step())
             shift = max(first.of_products(), first.of_gradients())
             if not first.sees:
