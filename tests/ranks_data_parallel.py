@@ -142,6 +142,23 @@ def check_fully_sharded(gradient, what, **options):
     assert all(type(p).__name__ == "DTensor" for p in part.parameters())
 
 
+def check_looks_ahead(wrap):
+    """A state that is not near: the backward pass evaluates F again, with the parameters that it had."""
+    x, y = (part[half()] for part in data())
+    shifts = []
+    for wrapped in (lambda network: network, wrap):
+        network = model(forward=sg.Picard(max_steps=500, rtol=1e-2), on_failure="ignore")
+        nn.functional.cross_entropy(wrapped(network)(x), y).backward()
+        shifts.append(network[1].solution.adjoint.shift)
+    same(shifts[:1], shifts[1:])
+
+
+def sharded(network):
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(network[1], mesh=mesh)
+    return fully_shard(network, mesh=mesh)
+
+
 def check_fully_sharded_cell():
     """Each call of such a cell is an exchange, and ranks that take different numbers of steps would wait for each other."""
     part, x = model(), data()[0]
@@ -173,6 +190,8 @@ CHECKS = {
     "FSDP2 warm": lambda: check_fully_sharded("gmres", "layer", warm_start=True),
     "FSDP2 around the model": lambda: check_fully_sharded("auto", "model"),
     "FSDP2 around the cell": check_fully_sharded_cell,
+    "DDP looks ahead": lambda: check_looks_ahead(DistributedDataParallel),
+    "FSDP2 looks ahead": lambda: check_looks_ahead(sharded),
 }
 
 

@@ -7,6 +7,8 @@ import torch
 
 import steadygrad as sg
 from problems import FAMILIES, DenseMap, adjoint_of, matrix, relative
+from steadygrad.linear.auto import leapt
+from steadygrad.linear.neumann import Sum
 
 F64 = torch.float64
 
@@ -93,6 +95,18 @@ class TestAutoRaisesNoFalseAlarm:
         solved = sg.Auto(max_steps=2000).solve(DenseMap(J), b)
         assert solved.status == [sg.Status.CONVERGED]
         assert relative(solved.z.double(), adjoint_of(J.double(), b.double())) < (1e-2 if dtype is torch.float32 else 1e-6)
+
+
+def test_a_series_leaps_ahead_by_dependent_terms():
+    """Four terms of a state of two numbers: what tells them apart is rounding, of which nothing may be left at all."""
+    J, v = rhs(4, rows=20_000).view(-1, 2, 2) / 2, rhs(2, rows=20_000, seed=8)
+    b, z, seen = v, torch.zeros_like(v), []
+    for _ in range(4):
+        image = torch.einsum("nij,ni->nj", J, v)
+        z, v, seen = z + v, image, [*seen, (v, image)]
+    ahead, _ = leapt(Sum(z, v, tuple(seen)))
+    exact = torch.linalg.solve(torch.eye(2, dtype=F64) - J.mT, b)
+    assert ((ahead.z - exact).norm(dim=1) / exact.norm(dim=1)).median() < 1e-12
 
 
 class TestWhatFailedHandsOutNothingWorse:

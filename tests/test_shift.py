@@ -150,6 +150,18 @@ class TestSaysNothing:
         torch.autograd.grad(solution.value.sum(), w)
         assert solution.adjoint.shift != solution.adjoint.shift
 
+    def test_inside_transforms_which_hide_what_f_depends_on(self):
+        update, w, start = fast_derivative()
+        w.requires_grad_(False)
+        solutions = []
+
+        def loss(w):
+            solutions.append(sg.steady_state(lambda h: update(h) + w, start, forward=sg.Picard(rtol=1e-3)))
+            return solutions[-1].value.sum()
+
+        torch.func.grad(loss)(torch.zeros(3, dtype=F64))
+        assert solutions[0].adjoint.shift != solutions[0].adjoint.shift
+
     def test_of_dropout_which_is_the_same_in_all_calls_of_a_solve(self):
         torch.manual_seed(0)
         W = (0.1 * torch.randn(20, 20, dtype=F64)).requires_grad_()

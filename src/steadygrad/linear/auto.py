@@ -42,6 +42,9 @@ BEFORE = 4
 """Steps over which the growth of the condition that a Krylov space has seen is taken."""
 RIDGE = 10.0
 """Roundings, in units of eps, below which a direction of the last terms is noise."""
+DEPENDENT = 1e-13
+"""What is noise at least: products of terms are summed in float64. Terms of a state of few numbers are dependent, and without it
+what is left of them may be exactly zero."""
 LEAPT = 0.25
 """A leap must leave less than this of the residual."""
 
@@ -251,7 +254,8 @@ def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     by_change = changes @ among @ changes.T
     size = numpy.sqrt(by_change.diagonal(axis1=1, axis2=2))[:, :, None]
     size = numpy.where((size > 0) & numpy.isfinite(size), size, numpy.inf)
-    noise = numpy.where(numpy.isinf(size), 1.0, RIDGE * torch.finfo(sum.v.dtype).eps) * numpy.eye(len(steps))
+    least = max(RIDGE * torch.finfo(sum.v.dtype).eps, DEPENDENT)
+    noise = numpy.where(numpy.isinf(size), 1.0, least) * numpy.eye(len(steps))
     system = by_change / size / size.mT + noise
     system[~numpy.isfinite(system).all(axis=(1, 2))] = numpy.eye(len(steps))
     c = (numpy.linalg.solve(system, along / size) / size).mT
