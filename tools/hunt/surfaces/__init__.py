@@ -9,8 +9,8 @@ from collections import Counter
 from surfaces.outcome import Outcome
 
 SURFACES = (
-    "diagnosis", "graphs", "half", "hyper", "layer", "minimum", "penalty", "randomness", "root", "second", "transforms",
-    "unrolled", "warm",
+    "compiled", "diagnosis", "graphs", "half", "hyper", "layer", "minimum", "penalty", "randomness", "root", "sampled", "second",
+    "transforms", "unrolled", "warm",
 )  # fmt: skip
 """Each is a module here with `trial(seed) -> Outcome`."""
 

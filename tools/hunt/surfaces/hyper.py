@@ -52,6 +52,8 @@ def trial(seed: int) -> Outcome:
     for name, gradient in found.gradients.items():
         exact = _differences(loss_at, values, name)
         least = 1e-6 * (1 + abs(found.loss))
+        if implicit:  # what a change by a tenth does beside the objective
+            least = 0.1 * abs(found.loss) / float(values[name].norm())
         left = abs(found.remaining or 0.0) / abs(found.loss)  # below 1 % nothing is said, and the gradient is off by more
         outcome.compare(name, gradient.reshape(-1), exact, max(0.02, 10 * left) if implicit else 1e-3, least=max(least, 1e-9))
     return outcome
