@@ -100,10 +100,11 @@ def test_hunt(gradient, case):
 ROOT = Path(__file__).parents[1]
 
 
-def test_families_of_the_hunt():
-    """A few problems of tools/hunt, which has many more: physics, games, nets, maps that creep, cycle or drift."""
+@pytest.mark.parametrize("chosen", ["--problems 40", "--surface all --problems 2"])
+def test_families_of_the_hunt(chosen):
+    """A few problems of tools/hunt, which has many more: physics, games, nets, maps that creep, cycle or drift; and around it."""
     found = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "hunt"), "--problems", "40", "--seed", "20100"],
+        [sys.executable, str(ROOT / "tools" / "hunt"), *chosen.split(), "--seed", "20100"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

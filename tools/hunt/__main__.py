@@ -42,7 +42,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--only")
     options.add_argument("--alarms", action="store_true")
-    options.add_argument("--surface", choices=SURFACES, help="what to try instead of the core solve")
+    options.add_argument("--surface", choices=("all", *SURFACES), help="what to try instead of the core solve")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     if chosen.surface:

@@ -15,7 +15,7 @@ from steadygrad.hyper.batches import Place, Stream
 from steadygrad.hyper.checkpoint import random_states, restore_random_states
 from steadygrad.hyper.estimate import Estimate
 from steadygrad.hyper.objective import slope, total
-from steadygrad.hyper.problem import Inner, with_gradient
+from steadygrad.hyper.problem import Inner, Trainer, with_gradient
 from steadygrad.state import State, leaves_of, map_state
 
 WORTH = 6.0
@@ -128,12 +128,23 @@ class Replay:
 
     def _compare(self, again: State) -> None:
         """Note steps that, taken again, lead elsewhere. Steps that were compiled may differ by rounding."""
-        part = self._inner.split.part
-        for found, true in zip(part(again)[0], part(self._last)[0], strict=True):
+        for found, true in zip(self._compared(again), self._compared(self._last), strict=True):
             size = torch.linalg.vector_norm(true.double())
-            apart = torch.linalg.vector_norm(found.detach().double() - true.double())
+            apart = torch.linalg.vector_norm(found.double() - true.double())
             if bool(apart > torch.finfo(true.dtype).eps ** 0.5 * size):
                 self.doubt = _ELSEWHERE
+
+    def _compared(self, state: State) -> list[Tensor]:
+        """What is compared, each relative to its own size.
+
+        Of the optimisers here all parameters together, all momenta together: the momentum of one tensor may be rounding alone, as
+        that of a bias before a normalisation.
+        """
+        step = self._inner.step
+        if not isinstance(step, Trainer):
+            return [leaf.detach() for leaf in self._inner.split.part(state)[0]]
+        slots = [leaves_of(state[name]) for name in sorted(state) if name not in step.carried]
+        return [torch.cat([leaf.detach().flatten() for leaf in leaves]) for leaves in slots if leaves]
 
 
 def replayed(inner: Inner, method: BPTT) -> Replay:

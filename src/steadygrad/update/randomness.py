@@ -79,7 +79,7 @@ class FrozenRandomness:
             if threading.active_count() == 1:
                 return result
             try:
-                result = self._from_the_start(function)
+                result = self._from_the_start(function, after)
             finally:
                 self._set(after)
             self.draws = self._end is None or not _same(before, self._end)  # or another thread drew, and F does not
@@ -87,14 +87,15 @@ class FrozenRandomness:
         finally:
             _turn.release()
 
-    def _from_the_start(self, function: Callable[[], Result]) -> Result:
-        """`function()` with the draws of the first call.
+    def _from_the_start(self, function: Callable[[], Result], first: list[Tensor] | None = None) -> Result:
+        """`function()` with the draws of the first call, which ended at `first` if it has just been made.
 
         Beside other threads it is called until it ends where it did before, or several times running in one other place: its
         own draws have then changed in number, while nobody else has drawn.
         """
         assert self._start is not None, "draws are only seen in a call that had a start"
-        last, agreed = self._end, 0
+        last, agreed = first, 1  # twice is enough for the first call, lest every solve beside an idle thread pay for more
+        needed = AGREED if first is None else 2
         for _ in range(TRIES):
             self._set(self._start)
             result = function()
@@ -103,7 +104,7 @@ class FrozenRandomness:
             now = self._states()
             agreed = agreed + 1 if last is not None and _same(last, now) else 1
             last = now
-            if agreed >= AGREED or (self._end is not None and _same(self._end, now)):
+            if agreed >= needed or (self._end is not None and _same(self._end, now)):
                 self._end = now
                 return result
         raise SteadyStateError(

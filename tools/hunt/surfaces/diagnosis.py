@@ -86,7 +86,7 @@ def detached(draw: Draw, n: int) -> Case:
 
 def saturated(draw: Draw, n: int) -> Case:
     """tanh deep in saturation: J is close to zero."""
-    W, x = draw.normal(n, n), draw.choice([3.0, 10.0]) * (2 * (draw.normal(n) > 0).double() - 1)
+    W, x = draw.normal(n, n) / n**0.5, draw.choice([3.0, 10.0]) * (2 * (draw.normal(n) > 0).double() - 1)
     h = torch.zeros(n, dtype=torch.float64)
     for _ in range(2000):
         h = torch.tanh(0.3 * W @ h + x)
@@ -138,19 +138,86 @@ def kinked(draw: Draw, n: int) -> Case:
     return Case(lambda h: torch.relu(h @ W.mT.to(h) + c.to(h)), h, True if clear else None)
 
 
-CASES = [affine, affine, off_the_state, singular, detached, saturated, superattracting, cycle, noisy, at_zero, kinked]
+def one_bad_row(draw: Draw, n: int) -> Case:
+    """A batch of which one problem alone is not steady, or has no inverse."""
+    J = 0.5 * torch.linalg.qr(draw.normal(n, n))[0]
+    gains = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
+    c = draw.normal(3, n)
+    bad, kind = draw.whole(0, 2), draw.whole(0, 1)
+    own = J.repeat(3, 1, 1)
+    if kind:
+        u = torch.nn.functional.normalize(draw.normal(n), dim=0)
+        own[bad] = J + torch.outer(u - J @ u, u)
+        c[bad] = draw.normal(n)
+        h = torch.linalg.lstsq(torch.eye(n, dtype=torch.float64) - own, c.unsqueeze(-1)).solution.squeeze(-1)
+        c[bad] = h[bad] - own[bad] @ h[bad]
+    else:
+        h = torch.linalg.solve(torch.eye(n, dtype=torch.float64) - own, c)
+        h[bad] += 0.3 * h[bad].norm() * torch.nn.functional.normalize(draw.normal(n), dim=0)
+    return Case(
+        lambda h: (own.to(h) @ h.unsqueeze(-1)).squeeze(-1) * gains.to(h)[:, None] + c.to(h), h, False, None, f"row {bad} {kind}"
+    )
+
+
+def two_scales(draw: Draw, n: int) -> Case:
+    """Two blocks of units 1e6 apart, one of them off its steady state, or both on it."""
+    J = 0.6 * torch.linalg.qr(draw.normal(n, n))[0]
+    units = torch.cat(
+        [torch.ones(n // 2, dtype=torch.float64), torch.full((n - n // 2,), draw.choice([1e-6, 1e6]), dtype=torch.float64)]
+    )
+    J = torch.block_diag(J[: n // 2, : n // 2], J[n // 2 :, n // 2 :])
+    c = draw.normal(n)
+    h = torch.linalg.solve(torch.eye(n, dtype=torch.float64) - J, c)
+    return Case(lambda h: units.to(h) * ((h / units.to(h)) @ J.mT.to(h) + c.to(h)), units * h, True, None)
+
+
+def solved(draw: Draw, n: int) -> Case:
+    """A state as steady_state gives it, with its default tolerance."""
+    W, x = _matrix(draw, n, draw.choice([0.3, 0.9, 0.95])), draw.normal(n)
+    h = torch.zeros(n, dtype=torch.float64)
+    solution = sg.steady_state(lambda h: torch.tanh(W @ h + x), h, forward=sg.Picard(max_steps=1000), on_failure="ignore")
+    fine = solution.status is sg.Status.CONVERGED
+    return Case(lambda h: torch.tanh(h @ W.mT.to(h) + x.to(h)), solution.value.detach(), True if fine else None)
+
+
+def creeping(draw: Draw, n: int) -> Case:
+    """h + ε·(x − h) far from x: a step is small and the way is long."""
+    eps, x = draw.log(1e-7, 1e-3), draw.normal(n)
+    return Case(lambda h: h + eps * (x.to(h) - h), x + draw.choice([0.1, 1.0]) * draw.normal(n), False)
+
+
+CASES = [
+    affine,
+    affine,
+    off_the_state,
+    singular,
+    detached,
+    saturated,
+    superattracting,
+    cycle,
+    noisy,
+    at_zero,
+    kinked,
+    one_bad_row,
+    two_scales,
+    solved,
+    creeping,
+]
 
 
 def trial(seed: int) -> Outcome:
     draw = Draw(seed)
     make = draw.choice(CASES)
-    n = draw.whole(2, 12)
+    n = draw.choice([2, 3, 5, 8, 12, 40, 90])
     case = make(draw, n)
     dtype = draw.choice([torch.float64, torch.float64, torch.float32])
     quick = draw.happens(0.3)
     rows = draw.choice([0, 0, 1, 3])
     h = case.h.to(dtype)
-    h = h.expand(rows, n).clone() if rows else h
+    if h.ndim == 2:
+        rows = 3
+    else:
+        h = h.expand(rows, n).clone() if rows else h
     outcome = Outcome(f"{make.__name__} {dtype} quick {quick} rows {rows} {case.why}")
     with outcome.listening():
         found = sg.diagnose(case.update, h, batch_dims=1 if rows else 0, quick=quick, starts=draw.happens(0.3))

@@ -23,11 +23,11 @@ IMPLICIT = ["auto", "cg-rbp", "lsqr", "gmres", sg.Implicit(sg.Neumann())]
 def trial(seed: int) -> Outcome:
     draw = Draw(seed)
     torch.manual_seed(seed)
-    kind = draw.choice(["linear", "net", "own", "schedule", "norm", "batches"])
+    kind = draw.choice(["linear", "net", "own", "schedule", "norm", "batches", *NETS])
     implicit = kind in ("linear", "own") and draw.happens(0.5)
     method = draw.choice(IMPLICIT if implicit else EXACT)
     step, values, objective, batches, state = _training(draw, kind)
-    steps = draw.whole(300, 500) if implicit else draw.whole(1, 25)
+    steps = draw.whole(300, 500) if implicit else draw.whole(1, 12 if kind in NETS else 25)
     if method == "tbptt whole":
         method = sg.TBPTT(steps=steps)
     outcome = Outcome(f"{kind} {method} steps {steps} {type(step).__name__} {list(values)}")
@@ -52,6 +52,8 @@ def trial(seed: int) -> Outcome:
     for name, gradient in found.gradients.items():
         exact = _differences(loss_at, values, name)
         least = 1e-6 * (1 + abs(found.loss))
+        if implicit:  # what a change by a tenth does beside the objective
+            least = 0.1 * abs(found.loss) / float(values[name].norm())
         left = abs(found.remaining or 0.0) / abs(found.loss)  # below 1 % nothing is said, and the gradient is off by more
         outcome.compare(name, gradient.reshape(-1), exact, max(0.02, 10 * left) if implicit else 1e-3, least=max(least, 1e-9))
     return outcome
@@ -94,7 +96,9 @@ def _training(draw: Draw, kind: str) -> tuple[Any, dict[str, Tensor], Any, Any, 
         "linear": lambda: nn.Linear(3, 1),
         "norm": lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.BatchNorm1d(4), nn.Linear(4, 1)),
     }
-    model = models.get(kind, lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.2), nn.Linear(4, 1)))().double()
+    model = {**models, **NETS}.get(
+        kind, lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.2), nn.Linear(4, 1))
+    )().double()
 
     def loss(model: nn.Module, batch: Any, hyper: dict[str, Tensor]) -> Tensor:
         bx, by = batch
@@ -104,6 +108,9 @@ def _training(draw: Draw, kind: str) -> tuple[Any, dict[str, Tensor], Any, Any, 
         return (model(vx) - vy).square().mean()
 
     step, values = _optimiser(draw, model, loss)
+    if draw.happens(0.3):
+        name = draw.choice(list(values))
+        values[name] = step.per_tensor(float(values[name])) * (1 + 0.1 * torch.arange(len(step.names)))
     if kind == "schedule":
         step = hyper.SGD(model, loss, momentum=0.5)
         values = {"rate": torch.tensor([0.1, 0.02], dtype=torch.float64), "decay": torch.tensor(0.01, dtype=torch.float64)}
@@ -117,6 +124,62 @@ def _training(draw: Draw, kind: str) -> tuple[Any, dict[str, Tensor], Any, Any, 
     if kind == "batches":
         batches = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
     return step, values, objective, batches, None
+
+
+class _Steady(nn.Module):
+    """A network with a layer at equilibrium, of as many derivatives as are asked for."""
+
+    def __init__(self, derivatives: int) -> None:
+        super().__init__()
+        self.inner, self.read = nn.Linear(4, 4), nn.Linear(4, 1)
+        with torch.no_grad():
+            self.inner.weight.mul_(0.3)
+        self.encode = nn.Linear(3, 4)
+        self.layer = sg.Equilibrium(
+            lambda x, h: torch.tanh(x if h is None else self.inner(h) + x),
+            derivatives=derivatives,
+            forward=sg.Picard(max_steps=500, rtol=1e-13),
+            gradient="gmres",
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.layer(self.encode(x)))
+
+
+class _Attention(nn.Module):
+    """Three tokens of one number that attend to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.attend, self.read = nn.Linear(1, 4), nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.lift(x.unsqueeze(-1))
+        return self.read(self.attend(tokens, tokens, tokens)[0].mean(1))
+
+
+class _Tied(nn.Module):
+    """The same weights there and back, and one tensor that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(0.5 * torch.randn(4, 3)), nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.tanh(x @ self.weight.mT) @ self.weight * self.scale).sum(1, keepdim=True)
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "equilibrium": lambda: _Steady(2),
+    "equilibrium_once": lambda: _Steady(1),
+    "attention": _Attention,
+    "tied": _Tied,
+    "convolution": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 3, 2), nn.GroupNorm(3, 3), nn.SiLU(), nn.Flatten(), nn.Linear(6, 1)
+    ),
+    "weight_norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.Softplus(), nn.Linear(4, 1)),
+    "spectral_norm": lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 1)),
+}
 
 
 def _own(draw: Draw, x: Tensor, y: Tensor, vx: Tensor, vy: Tensor) -> tuple[Any, dict[str, Tensor], Any, Any, Any]:
