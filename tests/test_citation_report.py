@@ -269,7 +269,17 @@ def test_a_departure_stands_beside_the_same_seed_and_changes_no_verdict():
     usual = [replace(record, config={**record.config, "steps": 5}) for record in usual]
     made = tables(section([*usual, changed]))
     (row,) = made["citation-fidelity-table"].rows
-    assert row == ("Cora", "linearise last → previous", "Neumann-RBP", "50.0", "50.0", "46.0", "46.0", "46.0 to 46.3", "46.0 to 46.3")
+    assert row == (
+        "Cora",
+        "linearise last → previous",
+        "Neumann-RBP",
+        "50.0",
+        "50.0",
+        "46.0",
+        "46.0",
+        "46.0 to 46.3",
+        "46.0 to 46.3",
+    )
     assert "citation-g1-longer" not in made
     assert verdicts([*usual, changed]) == verdicts(usual)
 

@@ -19,7 +19,7 @@ from steadygrad.paper.report import facts, generic
 from steadygrad.paper.report.drawing import Drawn, draw
 from steadygrad.paper.report.section import Exhibit, Figure, Table, placed
 from steadygrad.paper.report.sections import SECTIONS, Builder
-from steadygrad.paper.report.text import is_number, plural
+from steadygrad.paper.report.text import is_number, plural, tied
 from steadygrad.paper.report.writing import templates
 
 FIGURES = "figures"
@@ -132,4 +132,4 @@ def make(
         strangers=[(os.path.relpath(stranger.path, folder), stranger.reason) for stranger in found.strangers],
         folder=folder.name,
     )
-    return html.encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding
+    return tied(html).encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding

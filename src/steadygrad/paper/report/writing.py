@@ -25,7 +25,7 @@ from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, a
 
 Caller = Callable[..., str] | None
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = ("tied", "short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
+FILTERS = ("short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
 """Functions of text.py that templates use."""
 
 
@@ -86,7 +86,8 @@ class Writer:
         return Section(self.name, title, tuple(self.parts), tuple(self.exhibits), settings, command, Markup(body))
 
     def rendered(self, page: str, names: dict[str, Any]) -> str:
-        tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "BANDS": BANDS}
+        fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
+        tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**names, **tools})
 
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
