@@ -57,7 +57,7 @@ class Panel:
             line(axis, method, found, place, len(kept), self.mean)
         if self.level is not None:
             axis.axhline(self.level, **DOTTED)
-        if self.at is not None:
+        if self.at is not None and kept:  # a logarithmic axis without a curve has no height
             axis.axvline(self.at, **DOTTED)
         if self.plainly:
             logarithmic(axis)
