@@ -66,8 +66,7 @@ def differences(found: Found) -> Picture:
         return range(1, 1 + len(trial.result[key][norm])), trial.result[key][norm]
 
     def above_rounding(axis: Axes) -> None:
-        if axis.lines:
-            axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-6))
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-6))
 
     rows: list[list[Panel]] = []
     for s in found.all:
