@@ -107,8 +107,10 @@ class Writer:
         return ""
 
     def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:
-        """The table at this place, its rows in a call block, a line each with | between the cells; none without rows."""
-        rows = tuple(cells(line) for line in Markup(caller()).unescape().splitlines() if line.strip())
+        """The table at this place, its rows in a call block, a line each with | between the cells; a line that begins with | goes
+        on with the row above. None without rows."""
+        body = re.sub(r"\n+ *\|", " |", Markup(caller()).unescape())
+        rows = tuple(cells(line) for line in body.splitlines() if line.strip())
         made = Table(f"{self.name}-{name}", plain(caption), cells(head), rows, plain(note))
         return self.kept(made) if rows else ""
 

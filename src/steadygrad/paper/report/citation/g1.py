@@ -10,9 +10,10 @@ from typing import Any
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, PAPER, gradients, mean, seeds_of_pair, test, validation
 from steadygrad.paper.report.fidelity import departures
 from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
 from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import TITLES, Found, Group, Trial, middle
+from steadygrad.paper.report.trial import TITLES, Group, Trial, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
 
 __all__ = ["NAMES", "departures", "gradients", "validation"]  # for the template

@@ -15,8 +15,9 @@ from steadygrad.paper.report.hopfield.h2 import wrong_pixels
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, left, training
 from steadygrad.paper.report.panels import DASHED, DOTTED, Panel, draw
+from steadygrad.paper.report.sorting import Found, grouped
 from steadygrad.paper.report.style import curve, ordered
-from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial, grouped, middle
+from steadygrad.paper.report.trial import WHOLE, Group, Trial, middle
 
 __all__ = ["WHOLE", "K", "beside", "departures", "left", "middle", "ranged"]  # for the template
 LONG = 3
