@@ -18,9 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from steadygrad.paper.report import text
+from steadygrad.paper.report.fidelity import beside, departures, ranged, words
 from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import middle
+from steadygrad.paper.report.trial import WHOLE, middle
 from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
@@ -88,6 +89,7 @@ class Writer:
     def rendered(self, page: str, names: dict[str, Any]) -> str:
         fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
+        tools |= {"WHOLE": WHOLE, "beside": beside, "departures": departures, "ranged": ranged, "words": words}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**names, **tools})
 
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:

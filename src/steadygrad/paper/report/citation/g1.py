@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, PAPER, gradients, mean, seeds_of_pair, test, validation
-from steadygrad.paper.report.fidelity import departures
 from steadygrad.paper.report.section import Findings
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
@@ -16,7 +15,7 @@ from steadygrad.paper.report.text import to
 from steadygrad.paper.report.trial import TITLES, Group, Trial, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
 
-__all__ = ["NAMES", "departures", "gradients", "validation"]  # for the template
+__all__ = ["NAMES", "gradients", "validation"]  # for the template
 WORSE = ("bptt", "rbp-uniform", "cg-rbp")
 """What Neumann-RBP and TBPTT are to beat, besides a baseline."""
 LEVEL = 1.0
