@@ -106,7 +106,7 @@ def tried(places: Sequence[Group]) -> list[str]:
 def fewer(places: Sequence[Group], method: str) -> str:
     """How many seeds BPTT in less memory has, where that is not as many as the others."""
     found = sorted({len(place.of(method)) for place in places} - {0}) if method in CHECKPOINTED else []
-    return f", {to(str(found[0]), str(found[-1]))} seeds" if found else ""
+    return f", {to(str(found[0]), str(found[-1]))} seed{'' if found[-1] == 1 else 's'}" if found else ""
 
 
 def counts(places: Sequence[Group]) -> str:
