@@ -15,14 +15,21 @@ from markupsafe import Markup
 from steadygrad.files import write_atomically
 from steadygrad.paper import records as storage
 from steadygrad.paper.records import Record, Stranger
-from steadygrad.paper.report import facts, generic
+from steadygrad.paper.report import citation, facts, generic, hopfield, hyperopt, theory
 from steadygrad.paper.report.drawing import Drawn, draw
-from steadygrad.paper.report.section import Exhibit, Figure, Table, placed
-from steadygrad.paper.report.sections import SECTIONS, Builder
-from steadygrad.paper.report.text import is_number, plural
+from steadygrad.paper.report.section import Exhibit, Figure, Section, Table, placed
+from steadygrad.paper.report.text import is_number, plural, tied
 from steadygrad.paper.report.writing import templates
 
 FIGURES = "figures"
+Builder = Callable[[Sequence[Record]], Section]
+SECTIONS: dict[str, Builder] = {
+    "hopfield": hopfield.section,
+    "citation": citation.section,
+    "hyperopt": hyperopt.section,
+    "theory": theory.section,
+}
+"""In the order of the page; an experiment that is not here gets the section of generic.py."""
 Drawing = Callable[[Figure], Drawn]
 
 
@@ -132,4 +139,4 @@ def make(
         strangers=[(os.path.relpath(stranger.path, folder), stranger.reason) for stranger in found.strangers],
         folder=folder.name,
     )
-    return html.encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding
+    return tied(html).encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding

@@ -55,10 +55,9 @@ class Panel:
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
             line(axis, method, found, place, len(kept), self.mean)
-        if self.level is not None:
-            axis.axhline(self.level, **DOTTED)
-        if self.at is not None:
-            axis.axvline(self.at, **DOTTED)
+        for place, mark in ((self.level, axis.axhline), (self.at, axis.axvline)) if kept else ():
+            if place is not None:
+                mark(place, **DOTTED)
         if self.plainly:
             logarithmic(axis)
         if self.height != (None, None):

@@ -10,7 +10,7 @@ from typing import Any
 NO_BREAK = "\u00a0"
 DIGITS = r"[+−-]?\d[\d,]*(\.\d+)?(e[+−-]?\d+)?"
 CELL = re.compile(rf"[<>≈~≤≥]? ?{DIGITS}( ?(±|of|/) ?{DIGITS})?( ?(%|s|ms|min|MB|kB|GB|×))?|–|NaN|−?∞|")
-TIES = re.compile(r" (?==)|(?<==) | (?=±)|(?<=±) |(?<=\d) (?=(?:%|s|ms|min|h|MB|kB|GB)(?!\w))")
+TIES = re.compile(r"<(pre|style|code)\b.*?</\1>| (?==)|(?<==) | (?=±)|(?<=±) |(?<=\d) (?=(?:%|s|ms|min|h|MB|kB|GB)(?!\w))", re.S)
 
 
 def number(value: Any) -> str:
@@ -67,9 +67,9 @@ def is_number(cell: str) -> bool:
     return bool(CELL.fullmatch(cell.strip()))
 
 
-def tied(text: str) -> str:
-    """The text with every number tied to its unit, so that no line breaks between them."""
-    return TIES.sub(NO_BREAK, text)
+def tied(html: str) -> str:
+    """The page with every number tied to its unit, so that no line breaks between them; code and style stay as they are."""
+    return TIES.sub(lambda found: NO_BREAK if found[0] == " " else found[0], html)
 
 
 def unbroken(text: str) -> str:

@@ -18,14 +18,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from steadygrad.paper.report import text
+from steadygrad.paper.report.fidelity import beside, departures, ranged, words
 from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import middle
+from steadygrad.paper.report.trial import WHOLE, middle
 from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
 
 Caller = Callable[..., str] | None
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = ("tied", "short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
+FILTERS = ("short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
 """Functions of text.py that templates use."""
 
 
@@ -86,7 +87,9 @@ class Writer:
         return Section(self.name, title, tuple(self.parts), tuple(self.exhibits), settings, command, Markup(body))
 
     def rendered(self, page: str, names: dict[str, Any]) -> str:
-        tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "BANDS": BANDS}
+        fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
+        tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
+        tools |= {"WHOLE": WHOLE, "beside": beside, "departures": departures, "ranged": ranged, "words": words}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**names, **tools})
 
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
@@ -106,8 +109,10 @@ class Writer:
         return ""
 
     def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:
-        """The table at this place, its rows in a call block, a line each with | between the cells; none without rows."""
-        rows = tuple(cells(line) for line in Markup(caller()).unescape().splitlines() if line.strip())
+        """The table at this place, its rows in a call block, a line each with | between the cells; a line that begins with | goes
+        on with the row above. None without rows."""
+        body = re.sub(r"\n+ *\|", " |", Markup(caller()).unescape())
+        rows = tuple(cells(line) for line in body.splitlines() if line.strip())
         made = Table(f"{self.name}-{name}", plain(caption), cells(head), rows, plain(note))
         return self.kept(made) if rows else ""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from steadygrad.paper.report.citation.trials import NAMES, gradients, test, validation
-from steadygrad.paper.report.fidelity import beside, departures, ranged, words
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import CHECKPOINTED
-from steadygrad.paper.report.trial import Found, Group, called, median
+from steadygrad.paper.report.trial import Group, called, median
 from steadygrad.paper.report.verdicts import Gap
 
-__all__ = ["NAMES", "beside", "departures", "gradients", "ranged", "validation", "words"]  # for the template
+__all__ = ["NAMES", "gradients", "validation"]  # for the template
 
 
 def per_epoch(place: Group, method: str, name: str) -> float | None:

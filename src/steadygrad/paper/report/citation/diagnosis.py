@@ -6,7 +6,7 @@ from typing import Any
 
 from steadygrad.paper.report.citation.g3 import STEADY
 from steadygrad.paper.report.citation.trials import gradients
-from steadygrad.paper.report.text import NO_BREAK, rough, short
+from steadygrad.paper.report.text import NO_BREAK, rough, short, to
 from steadygrad.paper.report.trial import Group, median, middle
 
 __all__ = ["STEADY"]  # for the template
@@ -47,4 +47,4 @@ def verdict(found: dict[str, Any] | None) -> str:
 
 def moves_words(place: Group) -> str:
     low, high = (rough(value) for value in (min(last_moves(place)), max(last_moves(place))))
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+    return low if low == high else to(low.removesuffix(" %"), high)

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, PAPER, gradients, mean, seeds_of_pair, test, validation
-from steadygrad.paper.report.fidelity import departures
 from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
-from steadygrad.paper.report.trial import TITLES, Found, Group, Trial, middle
+from steadygrad.paper.report.text import to
+from steadygrad.paper.report.trial import TITLES, Group, Trial, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome, above, all_of
 
-__all__ = ["NAMES", "departures", "gradients", "validation"]  # for the template
+__all__ = ["NAMES", "gradients", "validation"]  # for the template
 WORSE = ("bptt", "rbp-uniform", "cg-rbp")
 """What Neumann-RBP and TBPTT are to beat, besides a baseline."""
 LEVEL = 1.0
@@ -105,13 +106,13 @@ def tried(places: Sequence[Group]) -> list[str]:
 def fewer(places: Sequence[Group], method: str) -> str:
     """How many seeds BPTT in less memory has, where that is not as many as the others."""
     found = sorted({len(place.of(method)) for place in places} - {0}) if method in CHECKPOINTED else []
-    return f", {' to '.join(dict.fromkeys(map(str, (found[0], found[-1]))))} seeds" if found else ""
+    return f", {to(str(found[0]), str(found[-1]))} seed{'' if found[-1] == 1 else 's'}" if found else ""
 
 
 def counts(places: Sequence[Group]) -> str:
     """How many seeds the methods have: "as published: 10; corrected: 1 to 3" while it is running."""
-    counted = [sorted({len(p.of(m)) for m in p.methods() if m not in CHECKPOINTED}) for p in places]
-    spans = [" to ".join(dict.fromkeys(map(str, (of[0], of[-1])))) for of in counted]
+    counted = [sorted({len(p.of(m)) for m in p.methods() if m not in CHECKPOINTED} or {0}) for p in places]
+    spans = [to(str(of[0]), str(of[-1])) for of in counted]
     return "; ".join(f"{TITLES[place.mode].lower()}: {span}" for place, span in zip(places, spans, strict=True))
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from steadygrad.paper.report.citation.g1 import counts, papers, spread
 from steadygrad.paper.report.citation.trials import PAPER, mean, validation
-from steadygrad.paper.report.trial import Found, Group
+from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.trial import Group
 from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
 
 __all__ = ["counts", "papers", "spread"]  # for the template

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.citation.trials import NAMES, PAIR, gradients, heading, mean, seeds_of_pair, validation
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, stacked
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.trial import Found, Group, Trial, median, middle
+from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.trial import Group, Trial, median, middle
 from steadygrad.paper.report.verdicts import SEEDS, Outcome
 
 __all__ = ["NAMES", "median"]  # for the template

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from steadygrad.paper.records import Record
+from steadygrad.paper.report.sorting import Found, grouped, read, setting
+from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.style import CHECKPOINTED
-from steadygrad.paper.report.trial import TITLES, Found, Group, Trial, grouped, read, seeds_of, setting
-from steadygrad.paper.report.trial import sort as sort_trials
+from steadygrad.paper.report.trial import TITLES, Group, Trial, seeds_of
 from steadygrad.paper.report.verdicts import Length
 
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, drawn, seen, trained, training
 from steadygrad.paper.report.panels import DOTTED, Panel, draw
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.text import rough
-from steadygrad.paper.report.trial import Found, Group, Trial, largest, ratio
+from steadygrad.paper.report.trial import Group, Trial, largest, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["K", "drawn"]  # for the template

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from steadygrad.paper.report.hopfield.trials import left, training
 from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial
+from steadygrad.paper.report.trial import WHOLE, Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["left"]  # for the template

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import GOOD, K, good, good_seeds
 from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import WIDTH, look
 from steadygrad.paper.report.text import percent, rough
-from steadygrad.paper.report.trial import Found, Group, Trial
+from steadygrad.paper.report.trial import Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["K"]  # for the template

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hopfield.trials import GOOD, K, drawn, good, good_seeds
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.trial import Found, Group, Trial, middle
+from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.trial import Group, Trial, middle
 from steadygrad.paper.report.verdicts import Outcome
 
 __all__ = ["GOOD", "K", "drawn"]  # for the template

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import PASSES, K, drawn, good, seen
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
-from steadygrad.paper.report.trial import Found, Group, Trial, finite, middle
+from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.trial import Group, Trial, finite, middle
 
 __all__ = ["K", "drawn", "good"]  # for the template
 ADJOINT = ("rbp-uniform", "rbp-zeros", "cg-rbp", "neumann-rbp", "auto")

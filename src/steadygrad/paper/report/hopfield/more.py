@@ -10,15 +10,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.fidelity import beside, departures, ranged, variants, words
+from steadygrad.paper.report.fidelity import variants, words
 from steadygrad.paper.report.hopfield.h2 import wrong_pixels
 from steadygrad.paper.report.hopfield.h3 import unpacked
 from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, left, training
 from steadygrad.paper.report.panels import DASHED, DOTTED, Panel, draw
+from steadygrad.paper.report.sorting import Found, grouped
 from steadygrad.paper.report.style import curve, ordered
-from steadygrad.paper.report.trial import WHOLE, Found, Group, Trial, grouped, middle
+from steadygrad.paper.report.trial import Group, Trial, middle
 
-__all__ = ["WHOLE", "K", "beside", "departures", "left", "middle", "ranged"]  # for the template
+__all__ = ["K", "left", "middle"]  # for the template
 LONG = 3
 """A variant of so many times the passes of its mode gets a curve of its own."""
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import norm_of_start
 from steadygrad.paper.report.panels import DOTTED, Panel, draw
-from steadygrad.paper.report.trial import Found, Group, Trial, largest, middle, ratio
+from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.trial import Group, Trial, largest, middle, ratio
 
 COUNTS = {10: ("o", "#D55E00"), 20: ("^", "#0072B2"), 30: ("s", "#000000")}
 """How the points of each K are drawn."""

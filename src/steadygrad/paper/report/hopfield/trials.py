@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.trial import TITLES, Found, Group, Trial, ratio, read, seeds_of
-from steadygrad.paper.report.trial import sort as sort_trials
+from steadygrad.paper.report.sorting import Found, read
+from steadygrad.paper.report.sorting import sort as sort_trials
+from steadygrad.paper.report.trial import TITLES, Group, Trial, ratio, seeds_of
 from steadygrad.paper.report.verdicts import Length
 
 GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")

@@ -11,12 +11,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
+from steadygrad.paper.report.hyperopt.m1 import meta_end
+from steadygrad.paper.report.hyperopt.m2 import training_end
 from steadygrad.paper.report.hyperopt.trials import UNROLLED, Cell, Mode, Sorted, last_words, nearest, training_steps, way_order
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, marked
 from steadygrad.paper.report.style import ordered
 from steadygrad.paper.report.trial import WHOLE, Trial, called, median
 
-__all__ = ["last_words"]  # for the template
+__all__ = ["last_words", "meta_end", "training_end"]  # for the template
 FLOOR = 1e-3
 """Errors below are drawn here: they are as good as none, and would press the others together."""
 ZERO = {"as far off as zero": DOTTED}

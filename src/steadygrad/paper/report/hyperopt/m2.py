@@ -11,7 +11,7 @@ from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.text import percent, short
 from steadygrad.paper.report.trial import WHOLE, Trial, median, ratio
 
-__all__ = ["WHOLE", "beside_exact", "curves", "final"]  # for the template
+__all__ = ["beside_exact", "curves", "final"]  # for the template
 MATCHES = 1.5
 """Two losses match that are within this factor of each other."""
 GENERALLY = 0.75

@@ -9,7 +9,8 @@ from typing import Any
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
 from steadygrad.paper.report.section import Finding, Findings
-from steadygrad.paper.report.trial import MODES, TITLES, WHOLE, Group, Trial, grouped, rank, read, setting
+from steadygrad.paper.report.sorting import grouped, rank, read, setting
+from steadygrad.paper.report.trial import MODES, TITLES, WHOLE, Group, Trial
 from steadygrad.paper.report.verdicts import Length, Outcome
 
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
