@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import steadygrad as sg
+from steadygrad.linear.auto import leapt
+from steadygrad.linear.neumann import Sum
 
 
 def test_leaving_an_unstable_point_is_no_divergence():
@@ -63,3 +65,27 @@ def test_auto_solves_what_a_series_leaves_in_one_step(size, rows):
 
 def _affine(J, c, h):
     return h @ J.T + c
+
+
+@pytest.mark.parametrize("seed", [948, 3461, 3574])
+def test_terms_that_are_parallel_to_the_last_digit(seed):
+    """A series along one slow direction: the Gram matrix of its terms is singular up to rounding, or exactly so."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    n = int(torch.randint(2, 6, (), generator=generator))
+    slow = 0.9 + 0.0999 * torch.rand((), generator=generator, dtype=torch.float64)
+    along = normal(1, n)
+    beside = 10.0 ** (-4 - 8 * torch.rand((), generator=generator, dtype=torch.float64))
+    v = along + beside * normal(1, n)
+    values = torch.cat([slow[None], 0.3 * normal(n)[1:].abs()])
+    Q = torch.linalg.qr(torch.cat([along.T, normal(n, n - 1)], 1))[0]
+    J, seen = Q @ torch.diag(values) @ Q.T, []
+    for _ in range(4):
+        seen.append((v, v @ J))
+        v = seen[-1][1]
+    ahead, _ = leapt(Sum(torch.zeros_like(v), v, tuple(seen)))
+    assert ahead.v.norm() <= v.norm()
+    torch.testing.assert_close(ahead.v, v - (ahead.z - ahead.z @ J), rtol=0, atol=1e-9 * v.norm().item())

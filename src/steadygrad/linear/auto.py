@@ -258,7 +258,10 @@ def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     noise = numpy.where(numpy.isinf(size), 1.0, least) * numpy.eye(len(steps))
     system = by_change / size / size.mT + noise
     system[~numpy.isfinite(system).all(axis=(1, 2))] = numpy.eye(len(steps))
-    c = (numpy.linalg.solve(system, along / size) / size).mT
+    try:
+        c = (numpy.linalg.solve(system, along / size) / size).mT
+    except numpy.linalg.LinAlgError:  # of terms that are parallel, rounding may cancel the ridge to the last digit
+        c = (numpy.linalg.pinv(system, hermitian=True) @ (along / size) / size).mT
     taken_off = (c @ by_change @ c.mT)[:, 0, 0]
     ahead = own + taken_off - 2 * (c @ along)[:, 0, 0] < LEAPT**2 * own
     gain = numpy.sqrt(numpy.where(ahead, (c @ steps @ among @ steps.T @ c.mT)[:, 0, 0] / taken_off, 0.0))

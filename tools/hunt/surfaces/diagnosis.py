@@ -141,7 +141,6 @@ def kinked(draw: Draw, n: int) -> Case:
 def one_bad_row(draw: Draw, n: int) -> Case:
     """A batch of which one problem alone is not steady, or has no inverse."""
     J = 0.5 * torch.linalg.qr(draw.normal(n, n))[0]
-    gains = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
     c = draw.normal(3, n)
     bad, kind = draw.whole(0, 2), draw.whole(0, 1)
     own = J.repeat(3, 1, 1)
@@ -154,9 +153,7 @@ def one_bad_row(draw: Draw, n: int) -> Case:
     else:
         h = torch.linalg.solve(torch.eye(n, dtype=torch.float64) - own, c)
         h[bad] += 0.3 * h[bad].norm() * torch.nn.functional.normalize(draw.normal(n), dim=0)
-    return Case(
-        lambda h: (own.to(h) @ h.unsqueeze(-1)).squeeze(-1) * gains.to(h)[:, None] + c.to(h), h, False, None, f"row {bad} {kind}"
-    )
+    return Case(lambda h: (own.to(h) @ h.unsqueeze(-1)).squeeze(-1) + c.to(h), h, False, None, f"row {bad} {kind}")
 
 
 def two_scales(draw: Draw, n: int) -> Case:
