@@ -25,7 +25,7 @@ from steadygrad.state.rows import norm
 from steadygrad.state.shards import columns_of_all
 from steadygrad.update.jacobian import Linear
 
-LARGE = 2**16
+LARGE = 2**15
 """Numbers from which on a state is large: Krylov vectors are then what memory goes to, and passes over them what time goes to."""
 FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
@@ -160,7 +160,7 @@ class Auto(LinearSolver):
 
 def _patience(problem: System) -> Patience:
     rows, columns = problem.b.shape
-    return SMALL if rows * columns_of_all(columns) <= LARGE else BIG
+    return SMALL if rows * columns_of_all(columns) < LARGE else BIG
 
 
 def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast: Forecast) -> bool:
@@ -173,8 +173,8 @@ def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast:
         return False
     if patience is BIG:
         return True
-    # Once found to be no slower than GMRES, a series stays so while it needs as few terms.
-    return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
+    # Once found to be no slower than GMRES, a series stays so until it turns out to need many more terms.
+    return min(forecast.left / STEP if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
 
 
 def _space_of(problem: System, state: Phase) -> Krylov:
