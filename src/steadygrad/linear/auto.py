@@ -13,8 +13,9 @@ from torch import Tensor
 from steadygrad.iteration import Forecast
 from steadygrad.iteration.error import Gains
 from steadygrad.iteration.norms import Numbers, numbers
+from steadygrad.linear.basis import factor_of
 from steadygrad.linear.gmres import GMRES
-from steadygrad.linear.krylov import Krylov
+from steadygrad.linear.krylov import Krylov, fall_over
 from steadygrad.linear.leaps import between, leapt
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
@@ -143,14 +144,18 @@ class Auto(LinearSolver):
         return state
 
     def _as_space(self, problem: System, state: Phase, patience: Patience, forecast: Forecast) -> Phase:
-        """GMRES in the place of a series, LSQR where that is faster still, or the series where both are no better."""
-        space = _space_of(problem, state)
+        """GMRES in the place of a series, LSQR where that is faster still; or the series where GMRES would be no faster."""
+        terms = torch.stack(_consecutive(state.at), dim=1)
+        factor = None
+        if patience is SMALL and forecast.left <= STEP * patience.terms:
+            factor = factor_of(terms)
+            if factor is not None and forecast.left <= STEP * _steps_over(factor, state.at.v, forecast.decades):
+                return state._replace(tried=forecast.step)
+        space = _space_of(problem, state, terms, factor)
         ahead = float((space.residual() / norm(state.at.v)).nan_to_num().amax())
         there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
         if lsqr_is_faster(space, patience.restart, there):
             return Phase(LSQR(), LSQR().init(problem, space.value()))
-        if patience is SMALL and forecast.left <= STEP * min(patience.terms, steps_left(space, there.decades)):
-            return state._replace(tried=forecast.step)
         return Phase(GMRES(restart=patience.restart), space)
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
@@ -177,11 +182,18 @@ def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast:
     return min(forecast.left / STEP if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
 
 
-def _space_of(problem: System, state: Phase) -> Krylov:
+def _steps_over(factor: Numbers, residual: Tensor, decades: float) -> float:
+    """Steps that GMRES needs beyond those over the terms of which this is the Cholesky factor of the inner products."""
+    fallen = fall_over(factor)[numbers(norm(residual)) > 0]
+    ahead = float(fallen[:, -1].max(initial=0.0))
+    return steps_left(fallen, decades + math.log(ahead)) if ahead > 0 else 0.0
+
+
+def _space_of(problem: System, state: Phase, terms: Tensor, factor: Numbers | None) -> Krylov:
     """The Krylov space of the last terms of the series, whose products are known; of the first residual where that is smaller."""
     series: Sum = state.at
     begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
-    space = Krylov.of_terms(series.z, _consecutive(series), precision_of(problem.jacobian, series.v))
+    space = Krylov.of_terms(series.z, terms, precision_of(problem.jacobian, series.v), factor)
     if space is not None and bool((space.residual() <= norm(begun.v)).all()):
         return space
     return Krylov.of(*_smaller(series, begun))

@@ -67,16 +67,17 @@ class Basis(NamedTuple):
         length = torch.where((length <= floor) | (length <= relative * whole), 0.0, length)
         return self._with(over(rest[:, 0], length).unsqueeze(1)), column[:, 0], length
 
-    def absorb_several(self, vectors: Tensor, least: float) -> tuple[Basis, Numbers, float] | None:
+    def absorb_several(self, vectors: Tensor, least: float, factor: Numbers | None = None) -> tuple[Basis, Numbers, float] | None:
         """The basis with what is new of vectors (problems, count, size); the coefficients of these on it, (problems, filled,
         count); and the smallest share of a vector that is new, also to those before it.
 
         All at once, by the Cholesky factor of their inner products (Stathopoulos and Wu 2002), twice where much cancels. Only
         the first ones are taken where that share would be less than `least`, and what is left of a vector rounding; None for
-        not even the first, or where they are dependent.
+        not even the first, or where they are dependent. `factor` is that of their inner products where it is known, for a basis
+        that is empty.
         """
         column, rest = self._split(vectors)
-        along, factor = _numbers(column), _factor(rest)
+        along, factor = _numbers(column), factor_of(rest) if factor is None else factor
         if factor is None:
             return None
         square = factor * factor
@@ -91,7 +92,7 @@ class Basis(NamedTuple):
         new = _divided(rest, factor)
         if share < ONCE**2:
             column, rest = self._split(new)
-            second = _factor(rest)
+            second = factor_of(rest)
             if second is None:
                 return None
             new, along, factor = _divided(rest, second), along + factor @ _numbers(column), factor @ second
@@ -160,7 +161,7 @@ def _numbers(columns: Tensor) -> Numbers:
     return found
 
 
-def _factor(vectors: Tensor) -> Numbers | None:
+def factor_of(vectors: Tensor) -> Numbers | None:
     """L with L Lᵀ the inner products of vectors (problems, count, size) in float64; None where they are dependent.
 
     Where all are zero the problem is solved: they are left as they are, and any L will do.

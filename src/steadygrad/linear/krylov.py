@@ -9,7 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.norms import Numbers
+from steadygrad.iteration.norms import Mask, Numbers
 from steadygrad.linear.basis import ROOM, Basis
 from steadygrad.linear.solver import System, precision_of
 from steadygrad.state.rows import norm, over
@@ -51,22 +51,22 @@ class Krylov(NamedTuple):
         return cls(z, beta.double(), Basis.of(over(r, beta).unsqueeze(1)), nothing, nothing, one, min(TOGETHER[0], _most(r)))
 
     @classmethod
-    def of_terms(cls, z: Tensor, terms: list[Tensor], precision: torch.dtype) -> Krylov | None:
-        """The space of consecutive terms v, Jᵀv, … of the Neumann series, whose last one is the residual of its sum z.
+    def of_terms(cls, z: Tensor, terms: Tensor, precision: torch.dtype, factor: Numbers | None = None) -> Krylov | None:
+        """The space of consecutive terms v, Jᵀv, … of the Neumann series, (problems, count, size), the last of which is the
+        residual of its sum z; of as many of the last ones as are independent enough, None where there are none.
 
-        Of as many of the last ones as are independent enough; None where there are none.
+        `factor` is that of the inner products of all of them, where it is known.
         """
-        count = len(terms) - 1
+        count = terms.shape[1] - 1
         while count > 1:
-            vectors = torch.stack(terms[-1 - count :], dim=1)
-            found = Basis.empty(vectors, count + 1).absorb_several(vectors, _least(precision))
+            vectors = terms[:, -1 - count :]
+            found = Basis.empty(vectors, count + 1).absorb_several(vectors, _least(precision), factor)
             if found is not None and found[0].filled == count + 1:
                 basis, on_it, _ = found
-                multiplied, products = on_it[:, :, :-1], on_it[:, :, 1:]
-                normal = _turned(numpy.ones((len(on_it), 1)), multiplied - products)
-                P, Q, u = (torch.from_numpy(n).to(z.device) for n in (multiplied, products, normal))
+                normal = _turned_from(on_it)
+                P, Q, u = (torch.from_numpy(n).to(z.device) for n in (on_it[:, :, :-1], on_it[:, :, 1:], normal))
                 return cls(z - vectors[:, :-1].sum(dim=1), norm(vectors[:, 0]).double(), basis, P, Q, u, min(count, _most(z)))
-            count = count // 2 if found is None else found[0].filled - 1
+            count, factor = count // 2 if found is None else found[0].filled - 1, None
         return None
 
     @property
@@ -118,9 +118,12 @@ class Krylov(NamedTuple):
         return self.beta * self.normal[:, :1].abs()
 
     def fallen(self) -> Numbers:
-        """The norms of the smallest residuals after no step, one, two, …, over the last: (problems, k + 1)."""
-        u = self.normal.cpu().numpy()
-        return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
+        """The smallest residuals after no step, one, two, …, over the first: (problems with a residual, k + 1)."""
+        return _fallen(self.normal.cpu().numpy())[self.unsolved()]
+
+    def unsolved(self) -> Mask:
+        """Which problems have a residual at all."""
+        return self.beta.cpu().numpy()[:, 0] > 0
 
     def value(self) -> Tensor:
         """argmin ‖b − (I−Jᵀ)z‖ over the space."""
@@ -146,6 +149,24 @@ def _most(vector: Tensor) -> int:
 def _least(precision: torch.dtype) -> float:
     """The share of a power that must be new, where products are of that precision."""
     return max(LEAST, torch.finfo(precision).eps ** 0.25)
+
+
+def fall_over(factor: Numbers) -> Numbers:
+    """How the smallest residual over terms of the Neumann series falls with their number, over the last of them, which is the
+    residual that the series has: (problems, count). From the Cholesky factor of their inner products."""
+    on_it = factor.mT
+    first, last = on_it[:, :1, 0], numpy.sqrt(numpy.add.reduce(numpy.square(on_it[:, :, -1]), axis=1, keepdims=True))
+    return first / last * _fallen(_turned_from(on_it))
+
+
+def _turned_from(on_it: Numbers) -> Numbers:
+    """The unit vectors normal to what I − Jᵀ makes of terms of the series, from these in terms of a basis, upper triangular."""
+    return _turned(numpy.ones((len(on_it), 1)), on_it[:, :, :-1] - on_it[:, :, 1:])
+
+
+def _fallen(u: Numbers) -> Numbers:
+    """The smallest residuals after no step, one, two, …, over the first, from the unit vectors along which they lie."""
+    return abs(u[:, :1]) / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
 
 
 def _regular(upper: Numbers) -> Numbers:

@@ -7,7 +7,7 @@ import math
 import numpy
 
 from steadygrad.iteration import Forecast
-from steadygrad.iteration.norms import Mask, Numbers
+from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.krylov import Krylov
 
 SIGHT = 12
@@ -41,10 +41,10 @@ def lsqr_is_faster(krylov: Krylov, restart: int, forecast: Forecast) -> bool:
     """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen."""
     if krylov.steps < SIGHT or krylov.basis.size <= restart:  # where there is room for all, the space is soon full
         return False
-    left, decades = min(steps_left(krylov, forecast.decades), forecast.left), forecast.decades
+    left, decades = min(steps_left(krylov.fallen(), forecast.decades), forecast.left), forecast.decades
     if left <= SOON:
         return False
-    seen = krylov.hessenberg()[_unsolved(krylov)]
+    seen = krylov.hessenberg()[krylov.unsolved()]
     seen = seen[numpy.isfinite(seen).all(axis=(1, 2))]
     if not len(seen):
         return False
@@ -56,16 +56,12 @@ def lsqr_is_faster(krylov: Krylov, restart: int, forecast: Forecast) -> bool:
     return growth < 2 and left > needed / (1 - growth / 2)
 
 
-def steps_left(krylov: Krylov, decades: float) -> float:
-    """Steps that GMRES still needs, at the rate of the later half of its space; infinite where the residual does not fall."""
-    steps, fallen = krylov.steps, krylov.fallen()[_unsolved(krylov)]
+def steps_left(fallen: Numbers, decades: float) -> float:
+    """Steps that GMRES still needs, at the rate of the later half of those by which residuals have fallen, (problems, steps + 1);
+    infinite where one does not fall. `decades` is the logarithm of how much too large they are."""
+    steps = fallen.shape[1] - 1
     rate = numpy.log(fallen[:, steps // 2] / fallen[:, -1]).min(initial=math.inf) / max(steps - steps // 2, 1)
     return decades / float(rate) if rate > 0 else math.inf
-
-
-def _unsolved(krylov: Krylov) -> Mask:
-    """Rows with a residual at all."""
-    return krylov.beta.cpu().numpy()[:, 0] > 0
 
 
 def _products_of_lsqr(hessenberg: Numbers, decades: float) -> float:
