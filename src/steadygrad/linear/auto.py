@@ -178,8 +178,8 @@ def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast:
         return False
     if patience is BIG:
         return True
-    # Once found to be no slower than GMRES, a series stays so until it turns out to need many more terms.
-    return min(forecast.left / STEP if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
+    # Once found to be no slower than GMRES, a series stays so until it turns out to need more terms.
+    return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
 
 
 def _steps_over(factor: Numbers, residual: Tensor, decades: float) -> float:
