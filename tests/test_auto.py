@@ -237,6 +237,14 @@ class TestKrylovSpace:
         assert sg.GMRES(restart=30).solve(operator, b).status == [sg.Status.CONVERGED]
         assert operator.products <= 14
 
+    def test_a_multiple_of_the_identity_has_a_space_of_one_direction(self):
+        """The powers are in the space already, exactly: nothing is left of them, which must not pass for a solved problem."""
+        b = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+        system = System(DenseMap(0.5 * torch.eye(3, dtype=torch.float64)), b)
+        space = Krylov.of(torch.zeros_like(b), b).extended(system, 3)
+        assert space.residual().abs().max() < 1e-15
+        assert torch.equal(space.value(), 2 * b)
+
     def test_only_consecutive_terms_count(self):
         v, u, w = (torch.randn(1, 5) for _ in range(3))
         chain = ((v, u), (u, w))

@@ -77,7 +77,7 @@ class Basis(NamedTuple):
         that is empty.
         """
         column, rest = self._split(vectors)
-        along, factor = _numbers(column), factor_of(rest) if factor is None else factor
+        along, factor = _numbers(column), factor_of(rest, column) if factor is None else factor
         if factor is None:
             return None
         square = factor * factor
@@ -161,15 +161,18 @@ def _numbers(columns: Tensor) -> Numbers:
     return found
 
 
-def factor_of(vectors: Tensor) -> Numbers | None:
+def factor_of(vectors: Tensor, besides: Tensor | None = None) -> Numbers | None:
     """L with L Lᵀ the inner products of vectors (problems, count, size) in float64; None where they are dependent.
 
-    Where all are zero the problem is solved: they are left as they are, and any L will do.
+    Where all are zero, and what was taken off them `besides` too, the problem is solved: any L will do.
     """
     double = vectors.double()
     gram = _numbers(total(torch.bmm(double, double.mT)))
     if not gram[:, 0, 0].all():
-        gram = numpy.where(gram.any(axis=(1, 2), keepdims=True), gram, numpy.eye(gram.shape[1]))
+        something = gram.any(axis=(1, 2), keepdims=True)
+        if besides is not None:
+            something = something | _numbers(besides).any(axis=(1, 2), keepdims=True)
+        gram = numpy.where(something, gram, numpy.eye(gram.shape[1]))
     try:
         factor: Numbers = numpy.linalg.cholesky(gram).astype(numpy.float64, copy=False)
         return factor
