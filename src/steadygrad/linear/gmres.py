@@ -4,187 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy
-import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers
-from steadygrad.linear.basis import Basis
+from steadygrad.linear.krylov import Krylov
 from steadygrad.linear.solver import LinearSolver
-from steadygrad.linear.system import System, precision_of
+from steadygrad.linear.system import System
 from steadygrad.method import check_count
-from steadygrad.state.rows import norm, over
 
 CENTRE = 1.6
 """Both guesses behind `gain_of` are low; this factor is the median of error / guess over the test problems."""
-BREAKDOWN = 10.0
-"""A new direction of so many roundings of the product is none: the space is full."""
-TOGETHER = (4, 16)
-"""Powers of Jᵀ that are made orthogonal together, at first and at the most."""
-LEAST = 0.02
-"""The share of a power that must be new, also to those before it: what is new is rounded by that much more. Where products are
-themselves coarse, the fourth root of their rounding."""
-INDEPENDENT = 0.5
-"""Powers of which this share is new, also to those before them, are independent enough for more of them together."""
-
-
-class Krylov(NamedTuple):
-    """An orthonormal basis V of the Krylov space of r = b − (I−Jᵀ)z, and what I−Jᵀ does there: it takes V P to V (P − Q)."""
-
-    z: Tensor
-    """Where the space was begun."""
-    beta: Tensor
-    """‖r‖, in float64."""
-    basis: Basis
-    P: Tensor
-    """The vectors that were multiplied with Jᵀ, in terms of the basis: upper triangular (problems, k + 1, k), in float64."""
-    Q: Tensor
-    """Their products, which are the next ones or new directions."""
-    normal: Tensor
-    """The unit vectors u with uᵀ(P − Q) = 0, (problems, k + 1), in float64: the smallest residual is β u₀ V u."""
-    together: int = TOGETHER[0]
-    """Powers to be made orthogonal together."""
-
-    @classmethod
-    def of(cls, z: Tensor, r: Tensor) -> Krylov:
-        """The space spanned by r alone."""
-        beta = norm(r)
-        one = torch.ones_like(beta, dtype=torch.float64)
-        nothing = one.new_zeros(len(one), 1, 0)
-        return cls(z, beta.double(), Basis.of(over(r, beta).unsqueeze(1)), nothing, nothing, one)
-
-    @classmethod
-    def of_terms(cls, z: Tensor, terms: list[Tensor], precision: torch.dtype) -> Krylov | None:
-        """The space of consecutive terms v, Jᵀv, … of the Neumann series, whose last one is the residual of its sum z.
-
-        Of the last half of them, or of a quarter, where all are not independent enough; None where these are not either.
-        """
-        count = len(terms) - 1
-        while count > 1:
-            vectors = torch.stack(terms[-1 - count :], dim=1)
-            found = Basis.empty(vectors, count + 1).absorb_several(vectors, _least(precision))
-            if found is not None and found[0].filled == count + 1:
-                basis, on_it, _ = found
-                P, Q, beta = on_it[:, :, :-1], on_it[:, :, 1:], on_it[:, 0, :1].copy()
-                normal = _turned(numpy.ones_like(beta), P - Q)
-                beta, P, Q, normal = (torch.from_numpy(found).to(z.device) for found in (beta, P, Q, normal))
-                return cls(z - vectors[:, :-1].sum(dim=1), beta, basis, P, Q, normal, count)
-            count //= 2
-        return None
-
-    @property
-    def steps(self) -> int:
-        return self.P.shape[2]
-
-    def extended(self, problem: System, steps: int) -> Krylov:
-        """The space with so many more directions, for a product each."""
-        space, end = self, self.steps + steps
-        while (left := end - space.steps) > 0:
-            powers = _powers(problem, space.basis.last, math.ceil(left / math.ceil(left / space.together)))
-            space = space.with_powers(torch.stack(powers, dim=1), precision_of(problem.jacobian, powers[0]))
-        return space
-
-    def with_powers(self, powers: Tensor, precision: torch.dtype) -> Krylov:
-        """The space with Jᵀv, (Jᵀ)²v, … of its last vector v, (problems, some, size), where products are of that precision.
-
-        They are made orthogonal all at once (Hoemmen 2010), which in small states takes hardly longer than one of them. Where
-        they are nearly dependent rounding would spoil the last ones: only the first few are taken, and no more from there on.
-        """
-        count = powers.shape[1]
-        found = self.basis.absorb_several(powers, _least(precision)) if count > 1 else None
-        if found is None:
-            basis, column, length = self.basis.absorb(powers[:, 0], relative=BREAKDOWN * torch.finfo(powers.dtype).eps)
-            images, share = torch.cat([column, length], dim=1).double().cpu().numpy()[:, :, None], 0.0
-        else:
-            basis, images, share = found
-        together = self.together if images.shape[2] == count else images.shape[2]
-        if share > INDEPENDENT:
-            together = min(2 * together, TOGETHER[1])
-        before = numpy.zeros_like(images)
-        before[:, self.steps, 0] = 1.0
-        before[:, :, 1:] = images[:, :, :-1]
-        normal = _turned(self.normal.cpu().numpy(), before - images)
-        device = self.P.device
-        pairs = ((self.P, before), (self.Q, images))
-        P, Q = (torch.from_numpy(_wider(known.cpu().numpy(), new)).to(device) for known, new in pairs)
-        return Krylov(self.z, self.beta, basis, P, Q, torch.from_numpy(normal).to(device), together)
-
-    def hessenberg(self) -> Numbers:
-        """H with (I−Jᵀ) V_k = V_{k+1} H, (problems, k + 1, k)."""
-        P, Q = self.P.cpu().numpy(), self.Q.cpu().numpy()
-        return (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1]))
-
-    def residual(self) -> Tensor:
-        """The norms of the smallest residuals, a column."""
-        return self.beta * self.normal[:, :1].abs()
-
-    def fallen(self) -> Numbers:
-        """The norms of the smallest residuals after no step, one, two, …, over the last: (problems, k + 1)."""
-        u = self.normal.cpu().numpy()
-        return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
-
-    def value(self) -> Tensor:
-        """argmin ‖b − (I−Jᵀ)z‖ over the space."""
-        if not self.steps:
-            return self.z
-        P = self.P.cpu().numpy()
-        q, upper = numpy.linalg.qr(P - self.Q.cpu().numpy())
-        out = upper.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # a row that is solved has a zero column: leave it out
-        target = numpy.where(out, 0.0, self.beta.cpu().numpy()[:, :, None] * q[:, :1, :].mT)
-        y = P @ numpy.linalg.solve(_regular(upper), target)
-        return self.z + self.basis.combine(torch.from_numpy(y[:, :, 0]).to(self.z.device))
-
-    def restarted(self) -> Krylov:
-        """The space of the smallest residual alone."""
-        return Krylov.of(self.value(), self.basis.combine(self.beta * self.normal[:, :1] * self.normal))
-
-
-def _least(precision: torch.dtype) -> float:
-    """The share of a power that must be new, where products are of that precision."""
-    return max(LEAST, torch.finfo(precision).eps ** 0.25)
-
-
-def _regular(upper: Numbers) -> Numbers:
-    """Triangular matrices with ones for zeros on the diagonal, where a vector of zeros stands for a direction that is not new."""
-    zero = upper.diagonal(axis1=1, axis2=2) == 0
-    return upper + zero[:, :, None] * numpy.eye(upper.shape[1]) if zero.any() else upper
-
-
-def _powers(problem: System, v: Tensor, count: int) -> list[Tensor]:
-    """Jᵀv, (Jᵀ)²v, …: so many."""
-    if count > 1 and problem.leap == 1:
-        pairs = problem.add_terms(torch.zeros_like(v), v, count, count)[2]
-        return [image.reshape(v.shape) for _, image in pairs]
-    powers: list[Tensor] = []
-    for _ in range(count):
-        v = problem.vjp(v)
-        powers.append(v)
-    return powers
-
-
-def _wider(known: Numbers, new: Numbers) -> Numbers:
-    """Columns, with new ones that are longer."""
-    problems, size, count = new.shape
-    wider = numpy.zeros((problems, size, known.shape[2] + count))
-    wider[:, : known.shape[1], : known.shape[2]] = known
-    wider[:, :, known.shape[2] :] = new
-    return wider
-
-
-def _turned(u: Numbers, columns: Numbers) -> Numbers:
-    """The unit vectors normal to some columns, after more and longer columns: those before, turned to the new directions."""
-    known, count = u.shape[1], columns.shape[2]
-    # What was normal to the columns before is u and the new directions: the part of the new columns there decides.
-    first, rest = u[:, None, :] @ columns[:, :known], columns[:, known:]
-    turned = numpy.ones((len(u), 1 + count))
-    if count == 1:  # where both are zero there is no new direction to turn to
-        turned[:, :1], turned[:, 1:] = numpy.where((first == 0) & (rest == 0), 1.0, -rest)[:, 0], first[:, 0]
-    else:
-        turned[:, 1:] = -numpy.linalg.solve(rest.mT, first.mT)[:, :, 0]
-    turned /= numpy.sqrt(numpy.add.reduce(turned * turned, axis=1, keepdims=True))
-    return numpy.concatenate([turned[:, :1] * u, turned[:, 1:]], axis=1)
 
 
 @dataclass(frozen=True, repr=False)
