@@ -7,7 +7,7 @@ import torch
 
 import steadygrad as sg
 from problems import FAMILIES, DenseMap, adjoint_of, matrix, relative
-from steadygrad.linear.auto import leapt
+from steadygrad.linear.leaps import leapt
 from steadygrad.linear.neumann import Sum
 
 F64 = torch.float64

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import steadygrad as sg
-from steadygrad.linear.auto import leapt
+from steadygrad.linear.leaps import leapt
 from steadygrad.linear.neumann import Sum
 
 
