@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import steadygrad as sg
-from processes import run_checks
+from processes import leave, run_checks
 
 COUNTED = sg.Picard(max_steps=60, rtol=0)
 TO_TOLERANCE = sg.Picard(max_steps=400, rtol=1e-10)
@@ -200,7 +200,7 @@ def main(folder):
     warnings.simplefilter("error")
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     run_checks(CHECKS, folder, dist.get_rank())
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import divided_failures
 import steadygrad as sg
 from divided import CUTS, SIZE, Compared, close, group, matrix, mine, same_certificate, vectors, whole_of
-from processes import run_checks
+from processes import leave, run_checks
 
 METHODS = {
     **{name: {"gradient": name} for name in (
@@ -225,7 +225,7 @@ def main(folder):
     warnings.simplefilter("error", sg.SteadyStateWarning)
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     run_checks(CHECKS, folder, dist.get_rank())
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
