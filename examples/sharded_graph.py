@@ -126,4 +126,5 @@ if __name__ == "__main__":
     if chosen.json:
         Path(chosen.json, f"rank{found['rank']}.json").write_text(json.dumps(found))
     if together:
+        dist.barrier()  # no rank leaves while another still needs it
         dist.destroy_process_group()
