@@ -29,14 +29,14 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     with torch.no_grad():
         if current() is not None:
             return _of_all_ranks(vectors, sizes)
+        low, high = SAFE[vectors[0].dtype]
         if len(sizes) == 1:  # the innermost loop
             found = [_of_one_leaf(vector, sizes[0]) for vector in vectors]
-            if len(found[0]) == 1 and all(SAFE[vectors[0].dtype][0] < norm[0, 0] < SAFE[vectors[0].dtype][1] for norm in found):
+            if len(found[0]) == 1 and all(low < norm[0, 0] < high for norm in found):
                 return found
         else:
             norms = torch.stack([_norms(vector, sizes, _plain) for vector in vectors])
             found = list(norms.double().cpu().numpy())
-        low, high = SAFE[vectors[0].dtype]
         for one in found:
             if not (low < one.min() and one.max() < high):
                 return list(torch.stack([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy())
