@@ -4,9 +4,8 @@ h ← tanh(0.8·mean over neighbours(h) V + x U), V scaled so that this contract
 their nodes that have edges to ours; stops, inner products and the certificate are those of the whole graph (`group=`), and
 gradients of the shared weights are added up by `sum_gradients`.
 
-    python examples/sharded_graph.py                                         # Pubmed in one process
-    torchrun --nproc-per-node 2 examples/sharded_graph.py                    # and in two: the same losses
-    torchrun --nproc-per-node 2 examples/sharded_graph.py --edges 10000000   # a synthetic graph
+    python examples/sharded_graph.py                        # Pubmed in one process; with --edges 10000000 a synthetic graph
+    torchrun --nproc-per-node 2 examples/sharded_graph.py   # and in two: the same losses
 """
 
 import argparse
