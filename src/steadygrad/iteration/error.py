@@ -19,13 +19,15 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, Rows
 from steadygrad.iteration.solver import Iteration
-from steadygrad.state.shards import total
+from steadygrad.state.shards import current, total
 
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
-"""Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no vectors are kept for it."""
+"""Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no large vectors are kept for it."""
 
 BLOCK = 2**16
 """Numbers copied to float64 at a time: half a megabyte, which caches hold."""
+HELD = 2**19
+"""Numbers that an estimate may hold until somebody asks for it: 2 MB in float32."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 FLOOR = 4.0
@@ -70,11 +72,23 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
+    if residual.numel() * (len(seen) + 3) <= HELD and current() is None:
+        return partial(_gains_of_products, seen, residual, z)
+    return partial(_gains, _gram_of_products(seen, residual, z))
+
+
+def _gains_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers]:
+    return _gains(_gram_of_products(seen, residual, z))
+
+
+def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Numbers:
+    """The inner products of the vectors, of what A makes of them, of r and of z."""
     vectors, steps, changes = distinct(seen, residual.shape)
     m, count = steps.shape
     rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
     rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
-    return partial(_gains, rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T)
+    gram: Numbers = rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T
+    return gram
 
 
 def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:

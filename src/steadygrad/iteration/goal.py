@@ -12,7 +12,10 @@ from torch import Tensor
 from steadygrad.iteration.norms import Numbers
 
 SELDOM = 10
-"""Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth."""
+"""Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth. Those of a linear
+equation, which nobody reads, only to see whether what is left has become negligible: ever more seldom."""
+NEAR_THE_END = 3
+"""And not so few steps before the last, at which they are taken anyway."""
 SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
 FEW = 4
@@ -59,7 +62,10 @@ class Goal:
         `cheap`: whether steps are no more than a call of F or a product.
         """
         if self.rtol is None:
-            return min(step - step % SELDOM + SELDOM, self.limit)
+            if self.scale is None:
+                return min(step - step % SELDOM + SELDOM, self.limit)
+            due = max(2 * step, SELDOM)
+            return due if due + NEAR_THE_END < self.limit else self.limit
         few = FEW_CHEAP if cheap else FEW
         ahead = min(left, max(step // SHARE, few)) if math.isfinite(left) else min(BLIND, step // SHARE)
         return min(step + max(math.ceil(ahead), 1), self.limit)
