@@ -18,6 +18,8 @@ NEAR_THE_END = 3
 """And not so few steps before the last, at which they are taken anyway."""
 SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
+STRETCH = 1.3
+"""But a little further where that is said to be the end: better than one more look just before it."""
 FEW = 4
 """But so many steps may always be taken ahead where a rate is known."""
 FEW_CHEAP = 8
@@ -66,6 +68,8 @@ class Goal:
                 return min(step - step % SELDOM + SELDOM, self.limit)
             due = max(2 * step, SELDOM)
             return due if due + NEAR_THE_END < self.limit else self.limit
-        few = FEW_CHEAP if cheap else FEW
-        ahead = min(left, max(step // SHARE, few)) if math.isfinite(left) else min(BLIND, step // SHARE)
+        if not math.isfinite(left):
+            return min(step + max(min(BLIND, step // SHARE), 1), self.limit)
+        most = max(step // SHARE, FEW_CHEAP if cheap else FEW)
+        ahead = left if left <= STRETCH * most else most
         return min(step + max(math.ceil(ahead), 1), self.limit)

@@ -45,8 +45,7 @@ class History:
         self.lowest = min(self.lowest, float(total.min()))
         self._worst.append(float(excess.max()))
         if self._halves:
-            middle = (len(excess) - 1) // 2
-            self._middle.append(float(numpy.partition(excess, middle)[middle]))
+            self._middle.append(_median(excess))
 
     @property
     def worst(self) -> float:
@@ -113,6 +112,14 @@ class History:
         self.totals = list(_table(self.totals)[:, stay])
         self.excess = list(_table(self.excess)[:, stay])
         self.lowest = float(_table(self.totals).min())
+        self._worst = [float(excess.max()) for excess in self.excess]
+        if self._halves:
+            self._middle = [_median(excess) for excess in self.excess]
+
+
+def _median(entries: Numbers) -> float:
+    middle = (len(entries) - 1) // 2
+    return float(numpy.partition(entries, middle)[middle])
 
 
 def _table(entries: list[Any]) -> Numbers:

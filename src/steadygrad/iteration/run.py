@@ -25,6 +25,10 @@ from steadygrad.state.shards import columns_of_all
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
+SINGLY = 3
+"""Steps that are taken one by one rather than in a leap: a graph costs as much as three small steps, whatever it holds."""
+LARGE = 2**14
+"""Numbers of a state above which a step in a graph takes as long as one that is not."""
 WORTH = 2**15
 """Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
 long as so many tanh and small matrix products (0.3 ms at 8 ns a number)."""
@@ -92,6 +96,7 @@ class Run:
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
+        self._large = start.numel() > LARGE
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
@@ -127,12 +132,18 @@ class Run:
         return state
 
     def _whole_leaps(self, due: int) -> int:
-        """The next look, put off to a whole number of leaps where a compiled problem takes several steps at once."""
+        """The next look, put off to a whole number of leaps where a compiled problem takes several steps at once.
+
+        Not where the steps beyond would cost more than what a leap saves: a few steps, or any of a large state, are taken one
+        by one.
+        """
         self._leap = 0 if self.wanted else self.solver.leap(self.problem, self.state)
         if self._leap <= 1 or due <= self.step:
             return due
-        leap = LONG * self._leap if self.goal.rtol is None else self._leap
-        return self.step + max(leap, (due - self.step) // leap * leap)
+        if self.goal.rtol is None:
+            return self.step + max(LONG * self._leap, due - self.step)
+        rest = (due - self.step) % self._leap
+        return due if self._large or rest <= SINGLY else due - rest + self._leap
 
     def _look(self) -> bool:
         """Judge the present state; whether every problem has ended."""
