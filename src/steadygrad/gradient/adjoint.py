@@ -163,7 +163,8 @@ class Adjoint:
         """
         (size,) = leaf_norms([b], self.jacobian.layout.sizes)
         with numpy.errstate(all="ignore"):
-            return numpy.nan_to_num(numpy.abs(change.cpu().numpy()) / (size * steady.sizes).sum(axis=1), nan=0.0)
+            moves: Numbers = numpy.abs(change.cpu().numpy()) / (size * steady.sizes).sum(axis=1)
+        return numpy.where(moves == moves, moves, 0.0)
 
     def _shift(self, b: Tensor, z: Tensor, moves: Numbers) -> Shift | None:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -83,12 +84,22 @@ def _gains_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: T
 
 def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Numbers:
     """The inner products of the vectors, of what A makes of them, of r and of z."""
-    vectors, steps, changes = distinct(seen, residual.shape)
-    m, count = steps.shape
-    rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
-    rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
+    if seen[-1][1].data_ptr() == residual.data_ptr() and all(image is v for (_, image), (v, _) in pairwise(seen)):
+        vectors, rows = [vector.reshape(residual.shape) for vector, _ in seen], _terms_in(len(seen))
+    else:
+        vectors, steps, changes = distinct(seen, residual.shape)
+        m, count = steps.shape
+        rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
+        rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
     gram: Numbers = rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T
     return gram
+
+
+@cache
+def _terms_in(count: int) -> Numbers:
+    """So many terms of a series, v − Jᵀv of each, r and z, in terms of these terms, of r, the product of the last, and of z."""
+    terms = numpy.eye(count, count + 2)
+    return numpy.vstack([terms, terms - numpy.eye(count, count + 2, k=1), numpy.eye(2, count + 2, k=count)])
 
 
 def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:
@@ -149,9 +160,9 @@ def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
     rows = max(1, BLOCK // (size * count))
     width = max(1, BLOCK // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
-        block = torch.stack(vectors, dim=1).double()
+        block = (torch.cat(vectors) if problems == 1 else torch.stack(vectors, dim=1)).double()
         block = block if combined is None else combined @ block
-        return total(block @ block.mT)
+        return total((block @ block.mT).view(problems, *block.shape[-2:-1] * 2))
     shape = (problems, count if combined is None else combined.shape[0])
     gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
     for i, some in enumerate(zip(*(vector.split(rows) for vector in vectors), strict=True)):
