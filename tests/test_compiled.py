@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import SteadyStateWarning
+from steadygrad import Picard, SteadyStateWarning, steady_state
 from steadygrad.state import Layout, leaves_of
 from steadygrad.update import Update, program
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
@@ -130,6 +130,19 @@ def test_before_the_last_is_right_when_a_graph_comes_last(traced):
     found = CompiledUpdate(update, CHUNK).advance(flat, 4)
     for a, b in zip(found, eager_steps(update, flat, 4), strict=True):
         assert relative(a, b) < 1e-12
+
+
+@pytest.mark.parametrize("rows", [8, 2048])
+def test_compiled_steps_do_not_run_far_past_the_tolerance(rows, traced):
+    torch.manual_seed(0)
+    W, x = 0.8 * torch.linalg.qr(torch.randn(16, 16))[0], torch.randn(rows, 16)
+
+    def steps(compiled):
+        start, forward = torch.zeros(rows, 16), Picard(max_steps=500)
+        return steady_state(lambda h: torch.tanh(h @ W.T + x), start, forward=forward, compile=compiled).steps
+
+    eager, compiled = steps(False), steps(True)
+    assert compiled <= eager + (0 if rows > 1000 else 10)
 
 
 def test_equal_calls_give_equal_bits():

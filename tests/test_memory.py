@@ -45,7 +45,8 @@ def test_flat_in_the_forward_steps(make):
 
 @pytest.mark.parametrize("make", IMPLICIT, ids=NAMES)
 def test_flat_in_k(make):
-    assert peak(make(300), 20) <= peak(make(20), 20)
+    least = min(peak(make(10), 20), peak(make(20), 20))
+    assert peak(make(300), 20) <= 1.05 * least
 
 
 def test_the_measure_sees_what_bptt_keeps():

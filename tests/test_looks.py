@@ -1,0 +1,34 @@
+"""When an iteration is looked at, and that looking does not change what it does."""
+
+import numpy
+import torch
+
+import steadygrad as sg
+from steadygrad.iteration.goal import Goal
+from steadygrad.iteration.history import History
+
+
+def test_a_linear_equation_with_a_count_is_looked_at_ever_more_seldom_and_at_the_end():
+    goal, looks = Goal(limit=301, rtol=None, scale=numpy.ones((1, 1))), [0]
+    while looks[-1] < goal.limit:
+        looks.append(goal.due(looks[-1], numpy.inf))
+    assert looks == [0, 10, 20, 40, 80, 160, 301]
+
+
+def test_a_search_with_a_count_keeps_every_tenth_residual():
+    solution = sg.steady_state(lambda h: 0.5 * h + 1, torch.zeros(3), forward=sg.Picard(max_steps=32, rtol=0))
+    assert [step for step, _ in solution.residuals] == [1, 10, 20, 30, 32]
+
+
+def test_the_end_is_looked_at_where_it_is_a_little_further_than_one_dares_to_look_ahead():
+    goal = Goal(limit=1000, rtol=1e-5)
+    assert [goal.due(30, left) for left in (9.5, 12.5, 13.5, 80)] == [40, 43, 40, 40]
+
+
+def test_what_problems_need_that_go_on_is_forecast_without_those_that_have_ended():
+    history = History(halves=True)
+    for step in (1, 5, 9):
+        history.note(step, numpy.array([1e-9, 1e-9, 1.0 / step]), numpy.array([1e-4, 1e-4, 1e5 / step]))
+    assert history.steps_left_of_half() == 1.0
+    history.only(numpy.array([False, False, True]))
+    assert history.steps_left_of_half() == history.steps_left() > 1.0
