@@ -8,6 +8,8 @@ residuals there tell the gain along the line between them; more of them that of 
 from __future__ import annotations
 
 import math
+import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -204,6 +206,14 @@ class Errors:
         nothing = numpy.zeros(0)
         return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
 
+    def put_off(self) -> None:
+        """Leave it until somebody asks, or until so many others have been left: what has not been worked out holds vectors."""
+        _put_off.append(weakref.ref(self))
+        while len(_put_off) > PUT_OFF:
+            earlier = _put_off.popleft()()
+            if earlier is not None:
+                earlier.values()
+
     def at_least(self, limits: list[float]) -> None:
         """Raise the estimates to what is known besides."""
         self._known = [max(value, limit) for value, limit in zip(self.values(), limits, strict=True)]
@@ -217,7 +227,13 @@ class Errors:
                 whole[self.rows] = found
             rows = zip(gain.tolist(), self.residual.tolist(), self.length.tolist(), whole.tolist(), strict=True)
             self._known = [_error(g, r, n, w, self.eps) for g, r, n, w in rows]
+            self.gains = partial(_itself, gain)  # for the memory of what it was worked out from
         return self._known
+
+
+PUT_OFF = 8
+"""Estimates that may wait to be asked for: more than a network has layers that are solved in one backward pass, mostly."""
+_put_off: deque[weakref.ref[Errors]] = deque()
 
 
 def _error(gain: float, residual: float, length: float, whole: float, eps: float) -> float:

@@ -72,7 +72,9 @@ def certified(solver: IterativeSolver, system: System, start: Tensor | None, siz
     errors = Errors(found, ended.rows, ended.gain, residual, length, eps)
     growth = [n / s if s else 0.0 for n, s in zip(length.tolist(), size.tolist(), strict=True)]
     error = [0.0] * len(size)
-    if rtol is not None:
+    if rtol is None:
+        errors.put_off()
+    else:
         errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
         error = errors.values()
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
