@@ -24,6 +24,9 @@ relative to that: the steady state of a GRU does not depend on its update gate, 
 NEARBY = 0.1
 """The relative changes of the state at which that is seen."""
 
+VANISHING = 0.1
+"""A number of the state that keeps less than this share of itself is on its way to zero."""
+
 
 class Seen(NamedTuple):
     """A cotangent b with its adjoint, (I − Jᵀ) z = b: what a change of F is seen by."""
@@ -100,16 +103,22 @@ class Look:
         signs = torch.from_numpy(draw.integers(0, 2, tuple(z.shape)) * 2 - 1).to(z)
         noise = torch.from_numpy(draw.uniform(0.5, 1.5, tuple(h.shape))).to(h)
         outward = torch.where(h < 0, -noise, noise)  # F may be defined for one sign only
-        nearby = Jacobian(self._here.update, h + NEARBY * outward * torch.maximum(h.abs(), self._typical()), twice=False)
+        nearby = Jacobian(self._here.update, h + NEARBY * outward * self._own_sizes(), twice=False)
         found = [[_norm(g) for g in pulled(at, self._edges, z * signs)[1]] for at in (self._here, nearby)]
         possible: Numbers = numpy.nan_to_num(numpy.array(found), posinf=0.0).max(axis=0)
         return possible
 
-    def _typical(self) -> Tensor:
-        """How large a number of the state is, from what its leaves are relative to: also where it is on its way to zero."""
+    def _own_sizes(self) -> Tensor:
+        """How large each number of the state is; where it is on its way to zero, or rounding, what its leaf is relative to.
+
+        Quantities of very different sizes may share a leaf, as the species of a reaction do.
+        """
         columns = numpy.array(self._here.layout.sizes)
         typical = torch.from_numpy(self._sizes / numpy.sqrt(columns)).to(self._here.h)
-        return typical.repeat_interleave(torch.from_numpy(columns).to(typical.device), dim=1)
+        typical = typical.repeat_interleave(torch.from_numpy(columns).to(typical.device), dim=1)
+        here, there = self._here.h.abs(), self._there.h.abs()
+        rounding = FLOOR * torch.finfo(self._here.precision).eps * typical
+        return torch.where((there > VANISHING * here) & (there > rounding), here, typical)
 
 
 class Change:

@@ -28,13 +28,11 @@ tolerance belong (1e-5 to 4e-5 for tanh nets). Of the problems of tools/hunt, on
 two hundred times further off than its state."""
 DOUBT = 3.0
 """A distance that the adjoint proves to be larger than its estimate by this factor is worked out anew."""
-ARRIVES = 0.5
-"""A step after which less than this share of the residual is left leads to where the state is going."""
-SURE = 0.15
-"""A first look, along a step that leads there, that finds less than this share of what is trusted is enough: the gradient then
-changes by up to five times as much in all (tools/hunt, 220 looks; the median is 1)."""
-UNSURE = 0.03
-"""The same along a step that leads elsewhere, as the last one of Broyden or Anderson often does: up to 95 times as much."""
+FAR = 0.03
+"""A state that may be further than this share of what is trusted is not looked at along its last step: Broyden's and Anderson's
+last steps say nothing of the slow directions that they have hardly excited (states 4 % off at an estimate of 0.1 %)."""
+SURE = 0.3
+"""A first look, along the last step, that finds less than this share of what is trusted is enough."""
 
 
 class Steady(NamedTuple):
@@ -99,12 +97,12 @@ class Rest:
 
         The first costs an evaluation of F and two products a cotangent, the second a solve with J, and with Jᵀ, besides.
         """
-        if not doubted:
+        if not doubted and not self._may_be_far():
             first = self._looked(self._along_the_step())
             shift = max(first.of_products(), first.of_gradients(SURE * self.trusted))
             if not first.sees:
                 return Shift(numpy.nan, self._farthest(self.steady.distances))
-            if not somewhere(shift > self._enough(first) * self.trusted):
+            if not somewhere(shift > SURE * self.trusted):
                 return Shift(shift, self._farthest(self.steady.distances))
         ahead = self._by_newton()
         look = self._looked(self._along_the_step() if ahead is None else ahead)
@@ -119,10 +117,19 @@ class Rest:
         steady = self.steady
         return Look(self.jacobian, ahead, [Seen(steady.only(z), steady.only(b)) for z, b in self.seen], steady.sizes)
 
-    def _enough(self, first: Look) -> float:
-        """The share of what is trusted that a look along the last step may find and be believed."""
-        counts = self.steady.distances > NEAR * self.trusted
-        return SURE if bool((first.left()[counts] < ARRIVES).all()) else UNSURE
+    def _may_be_far(self) -> bool:
+        """Whether slow directions may hide in the residual r: ‖z‖·‖r‖, as large as zᵀr = bᵀ(h* − h) can be.
+
+        z has the gains of all directions that the loss sees; the last steps of a search only of those that it has taken.
+        """
+        moved = self.jacobian.moved()
+        for seen in self.seen:
+            z, r, b = leaf_norms([seen.z, moved, seen.b], self.jacobian.layout.sizes)
+            with numpy.errstate(all="ignore"):
+                far = (z * r).sum(axis=1) / (b * self.steady.sizes).sum(axis=1)
+            if bool((far[self.steady.said] > FAR * self.trusted).any()):
+                return True
+        return False
 
     def _by_newton(self) -> Tensor | None:
         """h* − h to first order, (I − J)⁻¹ (F(h) − h); None where F knows no products with J."""
