@@ -60,6 +60,7 @@ def main() -> int:
         tried[found.setting.name] += 1
         counts["trusted" if found.trusted else "said"] += 1
         counts["truth known"] += found.known
+        counts["excused"] += found.excused
         if found.silent:
             counts["silent"] += 1
             print("SILENT", line(seed, found), flush=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from drawing import MANY, Draw, Family
+from engineering import ENGINEERING
+from inference import INFERENCE
 from learning import LEARNING
 from mathematics import MATHEMATICS
 from physics import PHYSICS
@@ -15,7 +17,7 @@ from torch import Tensor
 
 import steadygrad as sg
 
-FAMILIES = [*PHYSICS, *LEARNING, *MATHEMATICS]
+FAMILIES = [*PHYSICS, *LEARNING, *MATHEMATICS, *INFERENCE, *ENGINEERING]
 FLAT = Callable[[Tensor, list[Tensor]], Tensor]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
+from steadygrad.gradient.look import Seen
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
@@ -118,8 +119,7 @@ class Adjoint:
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
-            moves = None if transpose or self.steady is None else self._loss_moves(b, change, self.steady)
-            shift = None if moves is None or problems.worst is not Status.CONVERGED else self._shift(b, solved.z, moves)
+            shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, change)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
@@ -130,12 +130,13 @@ class Adjoint:
                 solver=self.name,
                 problems=problems,
             )
-            self._report(self.record.last, fell_back, moves is not None and self._unsteady(moves, shift))
+            self._report(self.record.last, fell_back, unsteady)
             return layout.split(solved.z)
 
     def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
-        units = None if self.sizes is None else units_of(self.sizes, b, jacobian.layout)
+        # With several cotangents the sizes of one state come again and again.
+        units = None if self.sizes is None else units_of(self.sizes[: len(b)], b, jacobian.layout)
         scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
         if not transpose:
             return scaled, units
@@ -156,21 +157,41 @@ class Adjoint:
         failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
         return failed and self.on_failure == "fallback"
 
+    def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, change: Tensor) -> tuple[Shift | None, bool]:
+        """How much the gradient changes on it, None where nobody looks; and whether the state is not steady after all.
+
+        Of the problems that were said to be steady and whose adjoint was found, for all cotangents.
+        """
+        if self.steady is None:
+            return None, False
+        found = Status.MAX_STEPS if self.solver.counts else Status.CONVERGED
+        steady, answered = self.steady, [status is found or status is Status.CONVERGED for status in solved.status]
+        if not all(answered):
+            steady = steady.where(numpy.array(answered).reshape(self.jacobian.copies, -1).min(axis=0))
+            if not steady.said.any():
+                return None, False
+        moves = self._loss_moves(b, change, steady)
+        shift = None if self.solver.counts else self._shift(b, solved.z, steady, moves)
+        trusted = trusted_in(self.jacobian.precision)
+        far = shift is not None and shift.distance > SLACK * trusted
+        return shift, far or bool((moves > trusted).any())
+
     def _loss_moves(self, b: Tensor, change: Tensor, steady: Steady) -> Numbers:
         """The change of the loss still to come, one a problem, over what it is where the state changes by its own size.
 
         No more than the relative distance of the state, and far less where it has to go in directions that the loss ignores.
         """
         (size,) = leaf_norms([b], self.jacobian.layout.sizes)
+        copies = self.jacobian.copies
         with numpy.errstate(all="ignore"):
-            moves: Numbers = numpy.abs(change.cpu().numpy()) / (size * steady.sizes).sum(axis=1)
-        return numpy.where(moves == moves, moves, 0.0)
+            possible = (size.reshape(copies, -1, size.shape[1]) * steady.sizes).sum(axis=2)
+            moves: Numbers = numpy.fmax.reduce(numpy.abs(change.cpu().numpy()).reshape(copies, -1) / possible)
+        return numpy.where(steady.said & (moves == moves), moves, 0.0)
 
-    def _shift(self, b: Tensor, z: Tensor, moves: Numbers) -> Shift | None:
+    def _shift(self, b: Tensor, z: Tensor, steady: Steady, moves: Numbers) -> Shift | None:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
-        if self.steady is None or type(self.jacobian) is not Jacobian:
-            return None
-        rest = Rest(self.jacobian, z, b, self.steady, trusted_in(self.jacobian.precision), self._roughly)
+        one, copies = self.jacobian.one, self.jacobian.copies
+        rest = Rest(one, list(map(Seen, z.chunk(copies), b.chunk(copies))), steady, trusted_in(one.precision), self._roughly)
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
@@ -180,12 +201,6 @@ class Adjoint:
         solver = self.solver if isinstance(self.solver, Dense) else Auto(rtol=ROUGH)
         x = solver.solve(operator, *_times(units, b)).z
         return x if units is None else x / units
-
-    def _unsteady(self, moves: Numbers, shift: Shift | None) -> bool:
-        """Whether a state said to be steady has so far to go that the loss, or it itself, changes by more than is trusted."""
-        trusted = trusted_in(self.jacobian.precision)
-        far = shift is not None and shift.distance > SLACK * trusted
-        return far or bool((moves > trusted).any())
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
         if self.rows is None:
@@ -206,7 +221,7 @@ class Adjoint:
                 f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}",
                 self.on_failure,
             )
-        elif unsteady:
+        if unsteady:
             exact = exact_instead(max(1, self.forward_steps))
             report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
         elif adjoint.shift is not None and adjoint.shift > trusted_in(self.jacobian.precision):

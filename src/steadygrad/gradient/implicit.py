@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -96,7 +97,9 @@ class Implicit(Gradient):
         adjoint = self.adjoint_at(jacobian, record, problem.on_failure, problem.adjoint)
         adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
         check_exchange(jacobian, problem.on_failure)
-        adjoint.said(tuple(problem.update.layout.batch), rows, moved, steady if rows is None else None)
+        adjoint.said(
+            tuple(problem.update.layout.batch), rows, moved, steady if steady is None or rows is None else steady.of(rows)
+        )
         values = problem.update.layout.split(h)
         with torch.enable_grad():
             if problem.derivatives == 1:
@@ -120,7 +123,8 @@ def moved_in(problem: Problem, ended: Ended) -> bool:
 
 
 def said_steady(problem: Problem, ended: Ended) -> Steady | None:
-    """What the search knows of its states, where all were said to be steady to a tolerance."""
-    forward = problem.forward
-    said = not forward.counts and forward.atol == 0 and all(status is Status.CONVERGED for status in ended.status)
-    return Steady(ended.scale, ended.distance) if said else None
+    """What the search knows of its states, where it said that some are steady to a tolerance."""
+    said = numpy.array([status is Status.CONVERGED for status in ended.status])
+    if problem.forward.counts or not said.any():
+        return None
+    return Steady(ended.scale, ended.distance).where(said)

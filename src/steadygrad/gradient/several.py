@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from steadygrad.gradient.adjoint import Adjoint, Start
-from steadygrad.gradient.shift import Steady
 from steadygrad.state import Layout
 from steadygrad.update.jacobian import Jacobian
 from steadygrad.update.levels import functorch
@@ -27,7 +26,7 @@ class Several(Jacobian):
 
     def __init__(self, one: Jacobian, copies: int) -> None:
         # Nothing is linearised anew: what the solvers ask for is asked of the one.
-        self.one = one
+        self._one = one
         self.copies = copies
         self.update = one.update
         self.layout = repeated(one.layout, copies)
@@ -35,31 +34,35 @@ class Several(Jacobian):
         self.batched = True
 
     @property
+    def one(self) -> Jacobian:
+        return self._one
+
+    @property
     def products(self) -> int:
-        return self.one.products
+        return self._one.products
 
     @property
     def structurally_zero(self) -> bool:
-        return self.one.structurally_zero
+        return self._one.structurally_zero
 
     def moved(self) -> Tensor:
-        return self.one.moved().repeat(self.copies, 1)
+        return self._one.moved().repeat(self.copies, 1)
 
     def part(self, rows: Tensor) -> Jacobian | None:
         return None
 
     def vjp(self, v: Tensor) -> Tensor:
-        return self._each(self.one.vjp, v)
+        return self._each(self._one.vjp, v)
 
     def jvp(self, v: Tensor) -> Tensor:
-        self.one.transpose()  # once, outside of vmap
-        return self._each(self.one.jvp, v)
+        self._one.transpose()  # once, outside of vmap
+        return self._each(self._one.jvp, v)
 
     def dense(self) -> Tensor:
-        return self.one.dense().repeat(self.copies, 1, 1)
+        return self._one.dense().repeat(self.copies, 1, 1)
 
     def _each(self, product: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-        vectors = v.reshape(self.copies, *self.one.h.shape)
+        vectors = v.reshape(self.copies, *self._one.h.shape)
         if self.batched:
             try:
                 with _no_slow_rules():
@@ -97,8 +100,6 @@ def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
         start=Start(None, adjoint.start.uniform, adjoint.start.seed),
     )
     many.batch, many.moved, many.forward_steps = (copies, *adjoint.batch), adjoint.moved, adjoint.forward_steps
-    if adjoint.steady is not None:
-        sizes, distances = adjoint.steady
-        many.steady = Steady(numpy.tile(sizes, (copies, 1)), numpy.tile(distances, copies))
+    many.steady = adjoint.steady
     many.sizes = None if adjoint.sizes is None else numpy.tile(adjoint.sizes, (copies, 1))
     return many

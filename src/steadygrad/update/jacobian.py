@@ -44,6 +44,8 @@ class Jacobian:
 
     leap = 1
     """Several terms of the series can be had at once, of any number."""
+    copies = 1
+    """How often the problems come again, for a cotangent each."""
 
     def __init__(self, update: Update, h: Tensor, twice: bool = True) -> None:
         self.update = update
@@ -72,6 +74,11 @@ class Jacobian:
                 raise
         self.saved = Saved()  # torch.func inside F knows no such hooks: let the graph keep its own
         return update.linearise(self.inputs, self._twice)
+
+    @property
+    def one(self) -> Jacobian:
+        """J of the problems without repetition."""
+        return self
 
     @property
     def products(self) -> int:

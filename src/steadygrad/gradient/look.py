@@ -1,0 +1,194 @@
+"""F linearised at a state nearby, beside F at the one that was found: how products with Jᵀ and gradients differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from steadygrad.iteration.error import FLOOR
+from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.state.shards import greatest, somewhere
+from steadygrad.update import nodes_behind
+from steadygrad.update.jacobian import Jacobian
+
+STRETCH = 0.9
+"""The share of a step that Newton's next one takes at most, where it is made out that the steps fall slowly."""
+COUNTS = 0.01
+"""A gradient that ends at less than this share of what it would be if nothing cancelled is as good as zero, and its change is
+relative to that: the steady state of a GRU does not depend on its update gate, but states on the way there do."""
+NEARBY = 0.1
+"""The relative changes of the state at which that is seen."""
+
+VANISHING = 0.1
+"""A number of the state that keeps less than this share of itself is on its way to zero."""
+
+
+class Seen(NamedTuple):
+    """A cotangent b with its adjoint, (I − Jᵀ) z = b: what a change of F is seen by."""
+
+    z: Tensor
+    b: Tensor
+
+
+class Look:
+    """F at h + ahead, beside F at h, as seen by some adjoints. `sizes` (problems, leaves) is what states are relative to."""
+
+    def __init__(self, here: Jacobian, ahead: Tensor, seen: Sequence[Seen], sizes: Numbers) -> None:
+        self._here = here
+        self._there = Jacobian(here.update, here.h + ahead, twice=False)
+        self._sizes = sizes
+        self._edges = shared_edges(self._here, self._there)
+        self._changes = [Change(here, self._there, self._edges, each) for each in seen]
+
+    @property
+    def sees(self) -> bool:
+        """Whether anything is seen that F depends on besides the state."""
+        return somewhere(bool(self._edges))
+
+    def left(self) -> Numbers:
+        """The share of the residual that is left at h + ahead, a problem each, in its worst leaf."""
+        here, there, size = leaf_norms([self._here.moved(), self._there.moved(), self._here.h], self._here.layout.sizes)
+        rounding = FLOOR * torch.finfo(self._here.precision).eps * size
+        there = numpy.fmax(there - rounding, 0.0)
+        with numpy.errstate(all="ignore"):
+            left: Numbers = numpy.nan_to_num(in_worst_leaf(there, self._sizes) / in_worst_leaf(here, self._sizes), posinf=0.0)
+        return left
+
+    def stretch(self) -> Numbers:
+        """How many times longer than Newton's step to h + ahead the way is, a problem each, from what the step leaves.
+
+        A step that leaves a share q of the residual is followed by one that is q / (1 − 2q) as long where F bends alike on the
+        way, and so on: towards a root of multiplicity two, which it is twice too short for, it leaves a quarter.
+        """
+        left = self.left()
+        with numpy.errstate(all="ignore"):
+            share = numpy.where(left < 0.5, left / (1 - 2 * left), STRETCH)
+        longer: Numbers = 1 / (1 - numpy.fmin(share, STRETCH))
+        return longer
+
+    def settle(self, solve: Callable[[Jacobian, Tensor, bool], Tensor]) -> None:
+        """Go on with the adjoints of that state instead of those of this one."""
+        for change in self._changes:
+            change.settle(solve)
+
+    def of_products(self) -> float:
+        """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem and cotangent: the residual that z has there."""
+        return max(change.of_products() for change in self._changes)
+
+    def of_gradients(self, little: float) -> float:
+        """The relative change of the gradient, by the worst of what F depends on besides the state, and the worst cotangent.
+
+        Less than `little` is not looked into.
+        """
+        worst = max(self._of_gradients(change, little) for change in self._changes)
+        return float(greatest(torch.tensor(worst, dtype=torch.float64, device=self._here.h.device)))
+
+    def _of_gradients(self, change: Change, little: float) -> float:
+        sizes, ends, changes = (numpy.array(norms) for norms in change.norms())
+        changes[numpy.isnan(changes)] = numpy.inf
+        if somewhere(bool((changes > little * sizes).any())):
+            possible = self._possible(change.seen.z)
+            sizes = numpy.where(ends < COUNTS * possible, numpy.fmax(sizes, possible), sizes)
+        with numpy.errstate(all="ignore"):
+            return float(numpy.where(changes == 0, 0.0, changes / sizes).max(initial=0.0))
+
+    def _possible(self, z: Tensor) -> Numbers:
+        """How large each gradient would be if nothing cancelled: of z with random signs, here and at a state nearby."""
+        h, draw = self._here.h, numpy.random.default_rng(0)  # torch's own draws are refused under a vmap
+        signs = torch.from_numpy(draw.integers(0, 2, tuple(z.shape)) * 2 - 1).to(z)
+        noise = torch.from_numpy(draw.uniform(0.5, 1.5, tuple(h.shape))).to(h)
+        outward = torch.where(h < 0, -noise, noise)  # F may be defined for one sign only
+        nearby = Jacobian(self._here.update, h + NEARBY * outward * self._own_sizes(), twice=False)
+        found = [[_norm(g) for g in pulled(at, self._edges, z * signs)[1]] for at in (self._here, nearby)]
+        possible: Numbers = numpy.nan_to_num(numpy.array(found), posinf=0.0).max(axis=0)
+        return possible
+
+    def _own_sizes(self) -> Tensor:
+        """How large each number of the state is; where it is on its way to zero, or rounding, what its leaf is relative to.
+
+        Quantities of very different sizes may share a leaf, as the species of a reaction do.
+        """
+        columns = numpy.array(self._here.layout.sizes)
+        typical = torch.from_numpy(self._sizes / numpy.sqrt(columns)).to(self._here.h)
+        typical = typical.repeat_interleave(torch.from_numpy(columns).to(typical.device), dim=1)
+        here, there = self._here.h.abs(), self._there.h.abs()
+        rounding = FLOOR * torch.finfo(self._here.precision).eps * typical
+        return torch.where((there > VANISHING * here) & (there > rounding), here, typical)
+
+
+class Change:
+    """How Jᵀz and zᵀ ∂F/∂w differ between two linearisations of F, for one adjoint z."""
+
+    def __init__(self, here: Jacobian, there: Jacobian, edges: list[GradientEdge], seen: Seen) -> None:
+        self.seen = seen
+        self._there, self._edges = there, edges
+        before, self._before = pulled(here, edges, seen.z)
+        after, self._after = pulled(there, edges, seen.z)
+        self._products = after - before
+
+    def of_products(self) -> float:
+        """The change of Jᵀz over the size of b, of the worst problem."""
+        change, size = leaf_norms([self._products, self.seen.b], (self._products.shape[1],))
+        with numpy.errstate(all="ignore"):
+            found = float(numpy.nan_to_num(change / size, nan=0.0, posinf=numpy.inf).max())
+        return found if bool(self._products.isfinite().all()) else numpy.inf
+
+    def settle(self, solve: Callable[[Jacobian, Tensor, bool], Tensor]) -> None:
+        """Go on with the adjoint of the second linearisation: z leaves the change of the products there."""
+        if somewhere(bool(self._products.any())):
+            z = self.seen.z + solve(self._there, self._products, False)
+            self._after = pulled(self._there, self._edges, z)[1]
+
+    def norms(self) -> tuple[list[float], list[float], list[float]]:
+        """The norms of each gradient at the first, of that at the second, and of their difference."""
+        differences = [after - before for before, after in zip(self._before, self._after, strict=True)]
+        before, after, changes = ([_norm(g) for g in some] for some in (self._before, self._after, differences))
+        return before, after, changes
+
+
+def shared_edges(here: Jacobian, there: Jacobian) -> list[GradientEdge]:
+    """What F depends on besides the state: the edges by which one graph of F enters what it has in common with another.
+
+    That was there before F was called: parameters, and tensors that were computed from them before, without a list of either.
+    """
+    common = set(nodes_behind(output.grad_fn for output in here.outputs))
+    found: dict[Any, None] = {}
+    for node in nodes_behind(output.grad_fn for output in there.outputs):
+        if node not in common:
+            found.update(dict.fromkeys(edge for edge in node.next_functions if edge[0] in common))
+    return [GradientEdge(*edge) for edge in found]
+
+
+def in_worst_leaf(norms: Numbers, sizes: Numbers) -> Numbers:
+    """Norms (problems, leaves) relative to what the leaves are measured by, the largest of each problem."""
+    with numpy.errstate(all="ignore"):
+        found: Numbers = numpy.nan_to_num(norms / sizes, nan=0.0, posinf=0.0).max(axis=1)
+    return found
+
+
+def pulled(jacobian: Jacobian, edges: list[GradientEdge], z: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Jᵀz, and zᵀ ∂F/∂w for some of what F depends on besides; zero for what it does not reach.
+
+    Both at once, also where there is nothing besides: a collective in F is differentiated by all ranks or by none.
+    """
+    through = [(out, part) for out, part in zip(jacobian.outputs, jacobian.layout.split(z), strict=True) if out.requires_grad]
+    wanted: list[Any] = [*jacobian.inputs, *edges]
+    found: list[Any] = [None] * len(wanted)
+    if through:
+        outputs, cotangents = zip(*through, strict=True)
+        found = list(torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True))
+    jacobian.spend(1)
+    own = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(jacobian.inputs, found, strict=False)]
+    others = [torch.zeros((), device=z.device) if g is None else g for g in found[len(own) :]]
+    return jacobian.layout.flatten(own), others
+
+
+def _norm(gradient: Tensor) -> float:
+    """The norm of a gradient of any dtype and layout, summed in float64: squares of small numbers would vanish."""
+    gradient = gradient if gradient.layout is torch.strided else gradient.to_dense()
+    return torch.linalg.vector_norm(gradient.abs(), dtype=torch.float64).item()
