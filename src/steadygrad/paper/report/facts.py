@@ -14,27 +14,23 @@ from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
 
 LONGEST = 1e12
 """Seconds: more is no time that was measured."""
-MACHINE = ("cpu", "cores", "platform")
-SOFTWARE = ("steadygrad", "commit", "torch", "python")
+TOLD = ("cpu", "cores", "platform", "steadygrad", "commit", "torch", "python")
+"""What is said of a machine and its software first."""
 
 
-def machines(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+def machines(records: Sequence[Record]) -> list[tuple[str, str]]:
     """How many trials ran on each machine with its software, the busiest first."""
-    found = Counter((hardware(record.environment), software(record.environment)) for record in records)
+    found = Counter(machine(record.environment) for record in records)
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return [(plural(count, "trial"), *names) for names, count in ranked]
+    return [(plural(count, "trial"), name) for name, count in ranked]
 
 
-def hardware(environment: dict[str, Any]) -> str:
-    known = [f"{environment[key]} cores" if key == "cores" else str(environment[key]) for key in MACHINE if environment.get(key)]
-    return ", ".join(known) or "not recorded"
-
-
-def software(environment: dict[str, Any]) -> str:
-    known = {key: environment[key] for key in (*SOFTWARE, *environment) if key not in MACHINE and environment.get(key)}
+def machine(environment: dict[str, Any]) -> str:
+    known = {key: environment[key] for key in (*TOLD, *environment) if environment.get(key)}
     if isinstance(commit := known.get("commit"), str):
         known["commit"] = commit[:10] + (" with local changes" if commit.endswith("+") else "")
-    return ", ".join(f"{key} {value}" for key, value in known.items()) or "not recorded"
+    words = {"cpu": "{}", "platform": "{}", "cores": "{} cores"}
+    return ", ".join(words.get(key, key + " {}").format(value) for key, value in known.items()) or "not recorded"
 
 
 def time(records: Sequence[Record]) -> str:

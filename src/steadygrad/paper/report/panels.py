@@ -45,8 +45,6 @@ class Panel:
     at: float | None = None
     """the place of a dotted line"""
     height: tuple[float | None, float | None] = (None, None)
-    mean: bool = False
-    """mean and standard deviation over seeds, of the logarithms on a logarithmic axis, for median, lowest and highest"""
     last: Callable[[Axes], object] | None = None
     """what else is drawn"""
 
@@ -54,7 +52,7 @@ class Panel:
         axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log or self.plainly else "linear")
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
-            line(axis, method, found, place, len(kept), self.mean)
+            line(axis, method, found, place, len(kept))
         for place, mark in ((self.level, axis.axhline), (self.at, axis.axvline)) if kept else ():
             if place is not None:
                 mark(place, **DOTTED)
@@ -68,7 +66,8 @@ class Panel:
 
 def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
     """The panels as a picture with one legend; None leaves a place free. What a panel to the left or below says is left out."""
-    picture, places = grid(len(rows), len(rows[0]), height)
+    picture = Picture(figsize=(WIDTH, 0.7 + height * len(rows)))
+    places = [list(row) for row in picture.subplots(len(rows), len(rows[0]), squeeze=False)]
     for panels, axes in zip(rows, places, strict=True):
         for panel, axis in zip(panels, axes, strict=True):
             if panel is None:
@@ -83,42 +82,26 @@ def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height
     return picture
 
 
-def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
-    picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
-    return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
-
-
-def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
-    """The middle of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
-    log = axis.get_yscale() == "log"
-    values = stacked([y for _, y in found], positive=log)
+def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int) -> None:
+    """The median of these curves, on the places of the longest, with a band from the lowest to the highest; what was not measured
+    leaves a gap."""
+    values = stacked([y for _, y in found], positive=axis.get_yscale() == "log")
     some = np.isfinite(values).any(axis=0)
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = (row.tolist() for row in (spread(values[:, some], log) if mean else ranged(values[:, some])))
+    low, centre, high = (f(values[:, some], axis=0).tolist() for f in (np.nanmin, np.nanmedian, np.nanmax))
     curve(axis, method, x.tolist(), centre, (low, high) if len(found) > 1 else None)
-    if len(x) < FEW and not mean:
+    if len(x) < FEW:
         axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
 
 
-def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
+def stacked(rows: Sequence[Sequence[float | None]], positive: bool) -> Array:
     """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
     out = np.full((len(rows), max(map(len, rows))), np.nan)
     for row, values in zip(out, rows, strict=True):
         row[: len(values)] = [v if v is not None and math.isfinite(v) and (v or not positive) else np.nan for v in values]
     return out
-
-
-def ranged(values: Array) -> list[Array]:
-    return [f(values, axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax)]
-
-
-def spread(values: Array, log: bool) -> list[Array]:
-    """The mean and a standard deviation below and above it; of the logarithms, so that one seed that blew up hides nothing."""
-    scaled = np.log(values) if log else values
-    mean, deviation = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
-    return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
 
 
 def logarithmic(axis: Axes) -> None:
@@ -130,13 +113,6 @@ def logarithmic(axis: Axes) -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def marked(axis: Axes, places: Sequence[int]) -> None:
-    """A logarithmic width with a mark at each place that was tried, and at no other."""
-    axis.set_xscale("log")
-    axis.set_xticks(places, [str(place) for place in places])
-    axis.set_xticks([], minor=True)
 
 
 def legend(picture: Picture, rows: Sequence[Sequence[Axes]], marks: Marks = NO_MARKS) -> None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.section import Finding, Findings
 from steadygrad.paper.report.trial import Group, Trial
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.verdicts import Finding, Findings, Outcome
 
 Rule = Callable[[Group], Outcome]
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.style import CHECKPOINTED, ordered
@@ -46,17 +46,17 @@ class Trial:
         """The last that was measured at a validation."""
         return next((value for value in reversed(self.result.get("validation", {}).get(name, ())) if value is not None), None)
 
-    def value(self, name: str) -> Any:
-        """A number by its name: of the result, of what was measured beside it, or the last of the validations."""
-        for known in (self.result, self.measured):
-            if name in known:
-                return known[name]
-        return self.latest(name)
+    def value(self, what: str | Measure) -> Any:
+        """A measure, or by its name a number of the result, of what was measured beside it, or the last of the validations."""
+        if callable(what):
+            return what(self)
+        return self.result[what] if what in self.result else self.measured.get(what, self.latest(what))
 
 
+Measure = Callable[[Trial], Any]
+"""A number of a trial, None where there is none."""
 WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
 """The methods that have no K."""
-Measure = Callable[[Trial], float]
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class Group:
         theirs = {trial.seed: trial for trial in self.of(other)}
         return [(trial, theirs[trial.seed]) for trial in self.of(method, K) if trial.seed in theirs]
 
-    def gaps(self, one: str, other: str, measure: Measure) -> list[float]:
+    def gap(self, one: str, other: str, measure: Measure) -> Gap:
         """`measure` of one method minus the other's, over the seeds that both have."""
-        return [measure(ours) - measure(theirs) for ours, theirs in self.pairs(one, other=other)]
+        return Gap([measure(ours) - measure(theirs) for ours, theirs in self.pairs(one, other=other)])
 
-    def gap(self, one: str, other: str, measure: Measure) -> Gap | None:
-        return Gap.of(self.gaps(one, other, measure))
+    def over(self, method: str, what: str | Measure, K: int | None = None) -> list[Any]:
+        """A number of each trial of a method, by seed."""
+        return [trial.value(what) for trial in self.of(method, K)]
 
-    def median(self, method: str, name: str) -> float | None:
-        """The median over seeds of a number by its name."""
-        return middle(self.of(method), lambda trial: trial.value(name))
+    def median(self, method: str, what: str | Measure, K: int | None = None) -> float | None:
+        return median(self.over(method, what, K))
 
     def curves(self, series: Callable[[Trial], Points | None], methods: Sequence[str] | None = None) -> dict[str, list[Points]]:
         """What a panel draws of each method."""
@@ -133,22 +133,13 @@ def seeds_of(trials: Iterable[Trial]) -> int:
     return len({trial.seed for trial in trials})
 
 
-S = TypeVar("S")
-
-
 def finite(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """Of what was measured and is finite; None where nothing is."""
-    found = finite(values)
-    return statistics.median(found) if found else None
-
-
-def middle(trials: Iterable[S], measure: Callable[[S], float | None]) -> float | None:
-    """The median over the trials in which there is something to measure; what is not finite counts as infinite."""
-    found = [value if math.isfinite(value) else math.inf for trial in trials if (value := measure(trial)) is not None]
+    """Of what was measured; what is not finite counts as infinite. None where nothing was."""
+    found = [value if math.isfinite(value) else math.inf for value in values if value is not None]
     return statistics.median(found) if found else None
 
 

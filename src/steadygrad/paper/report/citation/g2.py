@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from steadygrad.paper.report.citation.g1 import counts, papers, spread
 from steadygrad.paper.report.citation.trials import PAPER, mean, validation
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.trial import Group
-from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
+from steadygrad.paper.report.verdicts import Gap, Outcome, all_of
 
-__all__ = ["counts", "papers", "spread"]  # for the template
 METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
 
-def gaps(place: Group) -> list[Gap | None]:
+def gaps(place: Group) -> list[Gap]:
     """By how much each is above the one before."""
     return [place.gap(later, earlier, validation) for earlier, later in pairwise(METHODS)]
 
 
 def order(place: Group) -> Outcome:
-    return all_of(map(above, gaps(place)))
+    return all_of(gap.above for gap in gaps(place))
 
 
 def seeds(place: Group) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.hyperopt import hypergradients, m1, m2, m3, m4
-from steadygrad.paper.report.hyperopt.trials import FREE, Mode, sort
+from steadygrad.paper.report.hyperopt import hypergradients, m1, m2, m3, m4, trials
+from steadygrad.paper.report.hyperopt.trials import FREE, Mode
 from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.text import number
 from steadygrad.paper.report.trial import seeds_of
@@ -18,10 +18,10 @@ __all__ = ["section"]
 
 
 def section(records: Sequence[Record]) -> Section:
-    found = sort(records)
+    found = trials.sort(records)
     claims = m1, m2, m3, m4, hypergradients
     settings = generic.settings({mode.title.lower(): column(mode) for mode in found.all}, FREE)
-    return Writer("hyperopt", found).write("Hyperparameters", claims, settings)
+    return Writer("hyperopt", found, trials).write("Hyperparameters", claims, settings)
 
 
 def column(mode: Mode) -> dict[str, Any]:

@@ -12,18 +12,13 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode, steps_of
 from steadygrad.paper.report.panels import Panel, Points, draw
-from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.trial import Trial, finite, median, ratio
+from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
 
-__all__ = ["median"]  # for the template
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
 LEVEL = 0.01
 """What differs by less than this share is level, neither below the other."""
 TENTH = 0.1
-MOST = 4
-"""Panels across."""
-Measure = Callable[[Trial], float | None]
 
 
 def end(curve: Sequence[float | None]) -> float | None:
@@ -47,11 +42,6 @@ def meta_end(trial: Trial) -> float | None:
 
 def roughness(trials: Sequence[Trial]) -> float | None:
     return median(bend(trial.result["meta_loss"]) for trial in trials)
-
-
-def final(cell: Cell, method: str, measure: Measure = meta_end) -> float | None:
-    """Where a method's loss ends, median over seeds."""
-    return median(map(measure, cell.of(method)))
 
 
 def beside_exact(cell: Cell, method: str, measure: Measure = meta_end) -> float | None:
@@ -83,7 +73,7 @@ def truncated_worse(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, dict
 
 def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> tuple[bool | None, list[Cell], list[bool]]:
     """Is Neumann-RBP's end below both rivals', in each setting?"""
-    ends = {cell.title: [final(cell, method, measure) for method in ("neumann-rbp", *RIVALS)] for cell in mode.cells}
+    ends = {cell.title: [cell.median(method, measure) for method in ("neumann-rbp", *RIVALS)] for cell in mode.cells}
     cells = mode.evidence(lambda cell: None not in ends[cell.title])
     below = [all((ends[c.title][0] or 0) < (1 - LEVEL) * (theirs or 0) for theirs in ends[c.title][1:]) for c in cells]
     return all(below) if below else None, cells, below
@@ -100,13 +90,6 @@ def tuned(trial: Trial) -> Points:
 
 
 def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str) -> Picture:
-    """A panel a T and K. Columns: T; rows: K; where some were not tried, those that were, one after the other."""
-    cells = sorted(mode.cells, key=lambda cell: (cell.K or 0, cell.T))
-    across = len(mode.lengths) if len(cells) == len(mode.lengths) * len(mode.counts) else min(MOST, len(cells))
-    panels = [Panel(cell.curves(series), cell.title, x, y, plainly=True) for cell in cells]
-    panels += [None] * (-len(cells) % across)
-    return draw([panels[place : place + across] for place in range(0, len(panels), across)], height=1.9)
-
-
-def methods(mode: Mode) -> list[str]:
-    return ordered([trial.method for trial in mode.tuned])
+    """A panel a T and K. Columns: T; rows: K."""
+    panels = {(cell.T, cell.K): Panel(cell.curves(series), cell.title, x, y, plainly=True) for cell in mode.cells}
+    return draw([[panels.get((T, K)) for T in mode.lengths] for K in mode.counts], height=1.9)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, final, neumann_lowest
+from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, neumann_lowest
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.text import percent, short
-from steadygrad.paper.report.trial import WHOLE, Trial, median, ratio
+from steadygrad.paper.report.trial import WHOLE, Trial, ratio
 
-__all__ = ["beside_exact", "curves", "final"]  # for the template
+__all__ = ["beside_exact", "curves"]  # for the template
 MATCHES = 1.5
 """Two losses match that are within this factor of each other."""
 GENERALLY = 0.75
 """The paper says "generally": in at least this share of the settings."""
-TEST = ("test_loss", "untuned_test_loss", "test_accuracy", "untuned_test_accuracy")
 
 
 def trained(trial: Trial) -> Points | None:
@@ -54,10 +51,6 @@ def weighed(trial: Trial) -> Points | None:
     return range(1, len(values) + 1), values
 
 
-def tested(mode: Mode) -> bool:
-    return any(trial.result.get("test_accuracy") is not None for trial in mode.tuned)
-
-
 def last_cosine(trial: Trial) -> float | None:
     """Of the hypergradient to BPTT's when they were last compared."""
     return ((trial.result.get("reference") or {}).get("cosine") or [None])[-1]
@@ -68,9 +61,3 @@ def places(mode: Mode) -> list[tuple[Cell, str]]:
     found = [(cell, method) for cell in mode.cells for method in cell.methods()]
     whole = {(cell.T, method): cell for cell, method in reversed(found) if method in WHOLE}
     return [(cell, method) for cell, method in found if whole.get((cell.T, method), cell) is cell]
-
-
-def tests(trials: Sequence[Trial]) -> list[str]:
-    """Loss and accuracy on the test images, after tuning and without."""
-    found = {name: median(trial.result.get(name) for trial in trials) for name in TEST}
-    return [short(value) if value is None or "loss" in name else percent(value) for name, value in found.items()]

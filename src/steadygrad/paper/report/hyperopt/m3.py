@@ -3,66 +3,124 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from matplotlib.figure import Figure as Picture
-
-from steadygrad.paper.report.hyperopt.costs import PAPER_T, Way, ways
+from steadygrad.paper.report.hyperopt.hypergradients import cosine_at
 from steadygrad.paper.report.hyperopt.trials import (
-    PAPER_K,
-    UNROLLED,
+    LASTS,
+    WAYS,
+    Mode,
     Sorted,
-    last_words,
+    last_of,
     nearest,
     steps_of,
+    training_steps,
+    way_order,
 )
-from steadygrad.paper.report.panels import Panel, draw, marked
-from steadygrad.paper.report.section import Finding, Findings
-from steadygrad.paper.report.style import CHECKPOINTED, look
+from steadygrad.paper.report.sorting import grouped
+from steadygrad.paper.report.style import CHECKPOINTED, look, place
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.trial import Trial, median, ratio, seeds_of
+from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
-__all__ = ["last_words"]  # for the template
 PAPER = ({10: 3.02, 50: 2.87, 100: 2.68}, {10: 4.35, 50: 4.25, 100: 4.11})
 """Ratios of time and of memory, by K."""
+PAPER_T = 1000
 NOISE = 0.2
 """Two measurements of the same ratio, hours apart on a shared machine, differed by up to this share."""
 FLAT_RATIO, FLAT_MB = 1.25, 5.0
 """Memory is flat in T if the largest T takes at most this many times, or MB more than, the smallest."""
-SHORTLY = {"full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
 TIME, MEMORY = 0, 1
+MEASURED = ("cpu_seconds", "memory_mb")
+"""CPU seconds of a meta step, and the memory that the process takes above its libraries and data, in MB."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a meta step takes by one method, at one T and K, with the last step taken in one way. Medians over trials."""
+
+    mode: Mode
+    method: str
+    last: str
+    T: int
+    K: int
+    trials: tuple[Trial, ...]
+
+    @property
+    def name(self) -> str:
+        return look(self.method).label + (f", K = {self.K}, last step on {LASTS[self.last]}" if self.last else "")
+
+    def cost(self, whose: str = "") -> list[float | None]:
+        """Time and memory; whose="bptt_": BPTT's, measured in turns with the method's."""
+        return [median(trial.measured.get(whose + key) for trial in self.trials) for key in MEASURED]
+
+    @property
+    def ratios(self) -> list[float | None]:
+        """BPTT's divided by the method's."""
+        return list(map(ratio, self.cost("bptt_"), self.cost()))
+
+    @property
+    def shares(self) -> list[float]:
+        """Time and memory relative to BPTT's."""
+        return [1 / value if value else math.inf for value in self.ratios]
+
+    @property
+    def cosine(self) -> float | None:
+        """To BPTT's hypergradient: of the trial itself, or of those that compare hypergradients at the same T and K."""
+        own = median(trial.result.get("cosine") for trial in self.trials)
+        return cosine_at(self.mode, (self.T, self.K, self.method, self.last)) if own is None else own
+
+
+def costs(mode: Mode) -> list[Cost]:
+    """By the way to take the last step, method, T and K."""
+    groups = grouped(mode.costs, lambda trial: (trial.method, last_of(trial), training_steps(trial), steps_of(trial)))
+    made = [Cost(mode, of[0].method, last_of(of[0]), training_steps(of[0]), steps_of(of[0]), tuple(of)) for of in groups]
+    return sorted(made, key=lambda c: (way_order(c.last or WAYS[0]), place(c.method), c.T, c.K))
+
+
+def neumann(mode: Mode, last: str) -> list[Cost]:
+    return [cost for cost in costs(mode) if (cost.method, cost.last) == ("neumann-rbp", last)]
+
+
+def at_length(of_way: Sequence[Cost]) -> list[Cost]:
+    """At T = 1000, or at the largest T that was measured."""
+    lengths = {cost.T for cost in of_way}
+    T = PAPER_T if PAPER_T in lengths else max(lengths, default=0)
+    return [cost for cost in of_way if cost.T == T]
+
+
+def compared(mode: Mode) -> list[Cost]:
+    """Neumann-RBP at each K, way by way, then BPTT with checkpoints."""
+    ours = [cost for last in WAYS for cost in at_length(neumann(mode, last))]
+    return ours + [cost for cost in costs(mode) if cost.method in CHECKPOINTED and ours and cost.T == ours[0].T]
 
 
 def judged(found: Sorted, what: int, last: str) -> Findings:
     """Are the ratios the paper's or better, within the noise? There is nothing to correct."""
     corrected = Finding(Outcome.MISSING, applicable=False)
-    way = next((way for way in ways(found) if (way.mode, way.last) == ("as-published", last)), None)
-    if way is None:
+    mode, paper = found.of("as-published"), PAPER[what]
+    ours = at_length(neumann(mode, last)) if mode else []
+    if not ours:
         return None, corrected
-    paper, ratios = PAPER[what], {K: way.ratios("neumann-rbp", K)[what] for K in way.counts if K in PAPER[what]}
-    known = {K: value for K, value in ratios.items() if value is not None}
+    known = {cost.K: value for cost in ours if cost.K in paper and (value := cost.ratios[what]) is not None}
     reaches = all(value >= (1 - NOISE) * paper[K] for K, value in known.items())
-    outcome = Outcome.of(reaches if way.T == PAPER_T and set(known) == set(paper) else None)
-    return Finding(outcome, (way, known.values()), way.seeds, way.length), corrected
+    outcome = Outcome.of(reaches if ours[0].T == PAPER_T and set(known) == set(paper) else None)
+    seeds = seeds_of([trial for cost in ours for trial in cost.trials])
+    return Finding(outcome, list(known.values()), seeds, Length(ours[0].T, PAPER_T, "training steps")), corrected
 
 
-def flat(way: Way) -> str:
+def flat(found: Sorted, last: str) -> str:
     """Whether Neumann-RBP's memory grows with T."""
-    K = PAPER_K if PAPER_K in way.counts else way.counts[-1]
-    taken = {T: memory for T in way.lengths if (memory := way.cost("neumann-rbp", K, T)[MEMORY]) is not None}
+    mode = found.of("as-published")
+    ours = neumann(mode, last) if mode else []
+    K = nearest(cost.K for cost in ours)
+    taken = {cost.T: memory for cost in ours if cost.K == K and (memory := cost.cost()[MEMORY]) is not None}
     if len(taken) < 2:
         return ""
-    (first, small), (last, large) = min(taken.items()), max(taken.items())
+    (shortest, small), (longest, large) = min(taken.items()), max(taken.items())
     words = "Flat" if large <= max(FLAT_RATIO * small, small + FLAT_MB) else "Not flat"
-    return f"{words} in T: {short(small)} MB at {first}, {short(large)} at {last}."
-
-
-def compared_ways(found: Sorted) -> list[tuple[Way, str, int | None]]:
-    """Every way with Neumann-RBP at each K, then BPTT with checkpoints in each mode."""
-    known = ways(found)
-    exact = [next(way for way in known if way.mode == mode) for mode in dict.fromkeys(way.mode for way in known)]
-    made: list[tuple[Way, str, int | None]] = [(way, "neumann-rbp", K) for way in known for K in way.counts]
-    return made + [(way, method, None) for way in exact for method in CHECKPOINTED if way.at(method, None)]
+    return f"{words} in T: {short(small)} MB at {shortest}, {short(large)} at {longest}."
 
 
 def rounded(value: float | None) -> str:
@@ -71,60 +129,15 @@ def rounded(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else short(float(f"{value:.2g}"))
 
 
-def beside(way: Way, method: str, K: int | None) -> tuple[str, float, float, float | None]:
-    """A method's name, its time and memory relative to BPTT's, and the cosine of its hypergradient to BPTT's."""
-    how = "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
-    time, memory = (1 / value if value else math.inf for value in way.ratios(method, K))
-    return look(method).label + how, time, memory, way.cosine(method, K)
+def little_memory(mode: Mode) -> list[tuple[Cost, list[Cost]]]:
+    """The exact hypergradient in little memory, then each way of Neumann-RBP at one K with the exact ones that beat it: they
+    take no more memory, and no more time within the noise of the measurement. Nothing where no exact one was measured."""
+    exact = [cost for cost in compared(mode) if cost.method in CHECKPOINTED]
+    ours = [cost for cost in compared(mode) if nearest(c.K for c in compared(mode) if c.last == cost.last) == cost.K]
 
+    def beats(one: Cost, other: Cost) -> bool:
+        (time, memory), (its_time, its_memory) = one.shares, other.shares
+        return memory <= its_memory and time <= (1 + NOISE) * its_time
 
-def little_memory(found: Sorted) -> list[tuple[Way, list[tuple[str, float, float, float | None]], dict[str, list[str]]]]:
-    """Of each mode: the exact hypergradient in little memory beside Neumann-RBP, and of each way of Neumann-RBP which exact ones
-    take no more memory, and no more time within the noise of the measurement."""
-    made: list[tuple[Way, list[tuple[str, float, float, float | None]], dict[str, list[str]]]] = []
-    for way in [way for way, method, _ in compared_ways(found) if method == CHECKPOINTED[-1]]:
-        exact = [beside(way, method, None) for method in CHECKPOINTED if way.at(method, None)]
-        ours = [beside(one, "neumann-rbp", nearest(one.counts)) for one in ways(found) if one.mode == way.mode]
-        beaten = {name: [e[0] for e in exact if e[2] <= memory and e[1] <= (1 + NOISE) * time] for name, time, memory, _ in ours}
-        made.append((way, exact + ours, beaten))
-    return made
-
-
-def grown(found: Sorted) -> list[Way]:
-    return [way for way in ways(found) if len(way.lengths) > 1]
-
-
-def everything(found: Sorted) -> list[tuple[Way, str, int | None]]:
-    """Every way, method and K that was measured over T; methods that take no last step of their own once."""
-    ways = grown(found)
-    kept = [(way, method) for way in ways for method in way.methods() if method not in UNROLLED or way is ways[0]]
-    return [(way, m, K) for way, m in kept for K in sorted(set(map(steps_of, way.of(m))), key=lambda K: K or 0)]
-
-
-def all_lengths(found: Sorted) -> list[int]:
-    return sorted({T for way in grown(found) for T in way.lengths})
-
-
-def measured(found: Sorted) -> int:
-    """How many trials were measured over T."""
-    return len({id(trial) for way in grown(found) for trial in way.trials})
-
-
-def over_lengths(found: Sorted) -> Picture:
-    """CPU time and memory of one meta step over T."""
-    rows: list[list[Panel]] = []
-    for way in grown(found):
-        K, T = nearest(way.counts), way.lengths
-        time, memory = (
-            {method: [(T, [way.cost(method, K, each)[what] for each in T])] for method in way.methods()}
-            for what in (TIME, MEMORY)
-        )
-        x, last = f"training steps T (K = {K})", partial(marked, places=T)
-        title = f"{way.title}, last step on {SHORTLY.get(way.last, way.last)}"
-        rows.append(
-            [
-                Panel(time, title, x, "CPU time, s", plainly=True, last=last),
-                Panel(memory, "", x, "memory, MB", plainly=True, last=last),
-            ]
-        )
-    return draw(rows)
+    rows = [*((one, []) for one in exact), *((one, [other for other in exact if beats(other, one)]) for one in ours if one.last)]
+    return rows if exact else []

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.section import Finding, Section
+from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.sorting import read
 from steadygrad.paper.report.theory import a1, data, p1
 from steadygrad.paper.report.trial import Trial, seeds_of
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.verdicts import Finding, Outcome
 from steadygrad.paper.report.writing import Writer
 
 __all__ = ["section"]

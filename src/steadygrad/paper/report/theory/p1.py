@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.panels import DASHED, Panel, Points
 from steadygrad.paper.report.panels import draw as draw_panels
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Trial, middle
+from steadygrad.paper.report.trial import Trial, median
 
 EQUAL = 1e-11
 """Two gradients in float64 are equal that differ by less, relative to their norm: rounding is 1e-16 a step, and grows."""
@@ -45,7 +45,7 @@ def over(trial: Trial) -> float:
 
 def centre(trials: Iterable[Trial], key: str, place: int | None = None) -> float | None:
     """The median over maps of a number, or of one of a list of them."""
-    return middle(trials, lambda trial: trial.result[key] if place is None else trial.result[key][place])
+    return median(trial.result[key] if place is None else trial.result[key][place] for trial in trials)
 
 
 def draw(found: Any) -> Picture:
