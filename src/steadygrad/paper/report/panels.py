@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,6 @@ Points = tuple[Sequence[float], Sequence[float | None]]
 Curves = Mapping[str, Sequence[Points]]
 """Of each method a curve a seed."""
 DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
-DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
 Marks = Mapping[str, dict[str, Any]]
 """Lines that are no method's, by name, for the legend."""
 NO_MARKS: Marks = {}
@@ -38,30 +37,23 @@ class Panel:
     x: str = ""
     y: str = ""
     log: bool = False
-    plainly: bool = False
-    """a logarithmic height with numbers as people write them"""
     level: float | None = None
     """the height of a dotted line"""
     at: float | None = None
     """the place of a dotted line"""
     height: tuple[float | None, float | None] = (None, None)
-    last: Callable[[Axes], object] | None = None
-    """what else is drawn"""
 
     def draw(self, axis: Axes) -> None:
-        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log or self.plainly else "linear")
+        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log else "linear")
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
             line(axis, method, found, place, len(kept))
         for place, mark in ((self.level, axis.axhline), (self.at, axis.axvline)) if kept else ():
             if place is not None:
                 mark(place, **DOTTED)
-        if self.plainly:
+        axis.set_ylim(*self.height)
+        if self.log:
             logarithmic(axis)
-        if self.height != (None, None):
-            axis.set_ylim(*self.height)
-        if self.last is not None:
-            self.last(axis)
 
 
 def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
@@ -105,8 +97,7 @@ def stacked(rows: Sequence[Sequence[float | None]], positive: bool) -> Array:
 
 
 def logarithmic(axis: Axes) -> None:
-    """A logarithmic height with numbers as people write them, 0.02, and enough of them where it spans little."""
-    axis.set_yscale("log")
+    """Numbers as people write them, 0.02, and enough of them where the height spans little."""
     low, high = axis.get_ylim()
     decades = np.log10(high / low)
     subs = (1, 1.5, 2, 3, 4, 6, 8) if decades < 0.8 else (1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)

@@ -40,6 +40,8 @@ def percent(share: float | None) -> str:
 
 def rough(value: float) -> str:
     """A share to two digits, or to whole percents from one on: 6.7 %, 134 %."""
+    if not math.isfinite(value):
+        return number(value)
     return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"
 
 

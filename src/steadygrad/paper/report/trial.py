@@ -18,6 +18,10 @@ RENAMED = {"rbp": "rbp-uniform"}
 """What records call RBP from a random start, to tell it from the library's `gradient="rbp"`, which starts at zero."""
 
 
+WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
+"""The methods that have no K."""
+
+
 def called(method: str) -> str:
     return RENAMED.get(method, method)
 
@@ -38,6 +42,16 @@ class Trial:
     def seed(self) -> int:
         return self.config["seed"]
 
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Steps or terms of a truncated method; 0 of those that have none."""
+        return 0 if self.method in WHOLE else self.config.get("steps") or 0
+
+    @property
+    def T(self) -> int:  # noqa: N802
+        """Steps of the inner training, in the hyperparameter experiment."""
+        return self.config["training_steps"]
+
     def seen(self, name: str) -> list[Any]:
         """What was measured at each validation; None where it could not be."""
         return self.result["validation"][name]
@@ -55,8 +69,6 @@ class Trial:
 
 Measure = Callable[[Trial], Any]
 """A number of a trial, None where there is none."""
-WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
-"""The methods that have no K."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class Group:
     @property
     def counts(self) -> list[int]:
         """Every K that was tried."""
-        return sorted({trial.config["steps"] for trial in self.trials if trial.method not in WHOLE})
+        return sorted({trial.K for trial in self.trials} - {0})
 
     def of(self, method: str, K: int | None = None) -> list[Trial]:
         """The trials of a method and K, by seed."""
@@ -127,6 +139,16 @@ class Group:
         """Of each setting that is another there: from what to what."""
         pairs = {name: (self.setting.get(name), other.setting.get(name)) for name in {**self.setting, **other.setting}}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def methods_of(groups: Iterable[Group]) -> list[str]:
+    """All methods that have a trial, in the order of all our figures."""
+    return ordered([trial.method for group in groups for trial in group.trials])
+
+
+def drawn_of(groups: Iterable[Group]) -> int:
+    """How many trials their figures draw."""
+    return sum(len(group.of(method)) for group in groups for method in group.methods())
 
 
 def seeds_of(trials: Iterable[Trial]) -> int:

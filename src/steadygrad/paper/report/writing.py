@@ -21,7 +21,7 @@ from steadygrad.paper.report import text
 from steadygrad.paper.report.fidelity import Departure, departed, departures, words
 from steadygrad.paper.report.section import Exhibit, Figure, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import WHOLE, Measure, median
+from steadygrad.paper.report.trial import WHOLE, Measure, drawn_of, median, methods_of
 from steadygrad.paper.report.verdicts import NO_DATA, Findings, Verdict, kind, mark
 
 Caller = Callable[..., str] | None
@@ -88,6 +88,7 @@ class Writer:
         fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
         tools |= {"WHOLE": WHOLE, "departed": departed, "departures": departures, "words": words, "effects": self.effects}
+        tools |= {"methods_of": methods_of, "drawn_of": drawn_of}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**self.shared, **names, **tools})
 
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from steadygrad.paper.report.citation.trials import PAIR, longer, mean, seeds_of_pair, test
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.style import CHECKPOINTED, look, ordered
+from steadygrad.paper.report.style import look
 from steadygrad.paper.report.trial import Group
 from steadygrad.paper.report.verdicts import Findings, Outcome, all_of
 
@@ -68,11 +68,6 @@ def losers(place: Group) -> str:
     leads = {other: [place.gap(one, other, test) for one in PAIR] for other in rivals(place)}
     known = {other: [gap for gap in gaps if gap.above in (Outcome.NO, Outcome.NOISE)] for other, gaps in leads.items()}
     return ", ".join(f"{look(m).label} ({min(gaps, key=lambda gap: gap.mean)})" for m, gaps in known.items() if gaps)
-
-
-def tried(places: Sequence[Group]) -> list[str]:
-    """All but BPTT with checkpoints, whose accuracy stands beside its cost."""
-    return [m for m in ordered([trial.method for place in places for trial in place.trials]) if m not in CHECKPOINTED]
 
 
 def slowest(place: Group) -> float | None:

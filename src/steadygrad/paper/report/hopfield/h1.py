@@ -10,7 +10,6 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.text import rough
 from steadygrad.paper.report.trial import Group, Trial, largest, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
@@ -49,10 +48,6 @@ def apart(trial: Trial, exact: Trial) -> float:
     if any(len(ours) != len(theirs) for ours, theirs in curves):
         return math.inf  # one of them ended early, since its loss was not finite
     return largest(abs(ours - theirs) / theirs for curve in curves for ours, theirs in zip(*curve, strict=True)) or 0.0
-
-
-def distance(gap: float) -> str:
-    return "any distance" if math.isinf(gap) else rough(gap)
 
 
 def curves(found: Found) -> Picture:

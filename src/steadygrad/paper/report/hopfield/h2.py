@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.style import ordered
 from steadygrad.paper.report.text import to
 from steadygrad.paper.report.trial import WHOLE, Group, Measure, Trial, largest, median, ratio
 from steadygrad.paper.report.verdicts import Findings, Outcome
@@ -83,10 +82,6 @@ def first_ratio(trial: Trial) -> float:
 def paper_rates(method: str, counts: list[int]) -> str:
     known = [f"{100 * PAPER[method][K]:.0f}" for K in counts if K in PAPER.get(method, {})]
     return " / ".join(known) + " %" if len(known) == len(counts) else "–"
-
-
-def methods(found: Found) -> list[str]:
-    return ordered([trial.method for setting in found.all for trial in setting.trials])
 
 
 def tried(setting: Group, method: str) -> list[list[Trial]]:

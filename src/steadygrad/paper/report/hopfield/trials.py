@@ -53,11 +53,6 @@ def good_seeds(group: Group) -> int:
     return seeds_of(good(group))
 
 
-def drawn(found: Found) -> int:
-    """How many trials the figures of both modes draw."""
-    return sum(len(group.of(method)) for group in found.all for method in group.methods())
-
-
 def sort(records: Sequence[Record]) -> Found:
     def group(trials: list[Trial]) -> Group:
         kept = {name: value for name, value in trials[0].config.items() if name not in FREE}

@@ -7,7 +7,7 @@ import math
 from steadygrad.paper.report.fidelity import Departure
 from steadygrad.paper.report.hyperopt.m1 import meta_end
 from steadygrad.paper.report.hyperopt.m2 import training_end
-from steadygrad.paper.report.hyperopt.trials import Mode, Sorted, last_of, steps_of, training_steps, way_order
+from steadygrad.paper.report.hyperopt.trials import Mode, Sorted, last_of, way_order
 from steadygrad.paper.report.style import place
 from steadygrad.paper.report.trial import Trial, median
 
@@ -24,7 +24,7 @@ def entries(mode: Mode) -> list[Trial]:
 
 
 def key(entry: Trial) -> Key:
-    return training_steps(entry), steps_of(entry), entry.method, last_of(entry)
+    return entry.T, entry.K, entry.method, last_of(entry)
 
 
 def errors(found: Sorted) -> list[tuple[Key, list[list[Trial]]]]:
@@ -39,17 +39,17 @@ def errors(found: Sorted) -> list[tuple[Key, list[list[Trial]]]]:
     return [(where, [[one for one in of_mode if key(one) == where] for of_mode in all_of]) for where in keys]
 
 
-def cosine_at(mode: Mode, where: Key) -> float | None:
-    """To BPTT's hypergradient."""
-    return median(one.result["cosine"] for one in entries(mode) if key(one) == where)
+def cosine_at(mode: Mode, trial: Trial) -> float | None:
+    """To BPTT's hypergradient, at the T, K, method and last step of this trial."""
+    return median(one.result["cosine"] for one in entries(mode) if key(one) == key(trial))
 
 
 def reshuffled(found: Sorted) -> list[Departure]:
     """Trials that draw their mini-batches anew, each in the settings of its T and K."""
     return [
-        Departure(cell.title if steps_of(trial) else f"T = {cell.T}", cell, trial)
+        Departure(cell.title if trial.K else f"T = {cell.T}", cell, trial)
         for mode in found.tuned
         for trial in mode.reshuffled
         for cell in mode.cells
-        if training_steps(trial) == cell.T and cell.K in (0, trial.config["steps"])
+        if trial.T == cell.T and cell.K in (0, trial.config["steps"])
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hyperopt.trials import Cell, Mode, steps_of
+from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Panel, Points, draw
 from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
 
@@ -53,8 +53,8 @@ def smoother(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, float]]:
     """The bend at each T, over the methods and K that every T has: does it fall?"""
     cells = mode.evidence(lambda cell: True)
     trials = {T: [t for c in cells if c.T == T for t in c.trials] for T in sorted({c.T for c in cells})}
-    common = set.intersection(*({(t.method, steps_of(t)) for t in of} for of in trials.values())) if trials else set[Any]()
-    bends = {T: roughness([t for t in of if (t.method, steps_of(t)) in common]) for T, of in trials.items()}
+    common = set.intersection(*({(t.method, t.K) for t in of} for of in trials.values())) if trials else set[Any]()
+    bends = {T: roughness([t for t in of if (t.method, t.K) in common]) for T, of in trials.items()}
     known = {T: value for T, value in bends.items() if value is not None}
     falls = all(later < (1 - LEVEL) * earlier for earlier, later in pairwise(known.values()))
     return falls if len(known) > 1 else None, cells, known
@@ -91,5 +91,5 @@ def tuned(trial: Trial) -> Points:
 
 def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str) -> Picture:
     """A panel a T and K. Columns: T; rows: K."""
-    panels = {(cell.T, cell.K): Panel(cell.curves(series), cell.title, x, y, plainly=True) for cell in mode.cells}
+    panels = {(cell.T, cell.K): Panel(cell.curves(series), cell.title, x, y, log=True) for cell in mode.cells}
     return draw([[panels.get((T, K)) for T in mode.lengths] for K in mode.counts], height=1.9)

@@ -7,7 +7,7 @@ from functools import partial
 from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, neumann_lowest
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.trial import WHOLE, Trial, ratio
+from steadygrad.paper.report.trial import Trial, ratio
 
 __all__ = ["beside_exact", "curves"]  # for the template
 MATCHES = 1.5
@@ -54,10 +54,3 @@ def weighed(trial: Trial) -> Points | None:
 def last_cosine(trial: Trial) -> float | None:
     """Of the hypergradient to BPTT's when they were last compared."""
     return ((trial.result.get("reference") or {}).get("cosine") or [None])[-1]
-
-
-def places(mode: Mode) -> list[tuple[Cell, str]]:
-    """Every setting and method; methods without a K once a T."""
-    found = [(cell, method) for cell in mode.cells for method in cell.methods()]
-    whole = {(cell.T, method): cell for cell, method in reversed(found) if method in WHOLE}
-    return [(cell, method) for cell, method in found if whole.get((cell.T, method), cell) is cell]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.m1 import TENTH
-from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted, seeds
+from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted
 from steadygrad.paper.report.panels import Array, Panel, Points, draw
-from steadygrad.paper.report.trial import MODES, Trial, median
-from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
+from steadygrad.paper.report.trial import Trial, median
+from steadygrad.paper.report.verdicts import Findings, Length
 
 METHODS = ("tbptt", "neumann-rbp")
 PAPER_META_STEPS = (20, 40)
@@ -87,17 +87,18 @@ def contrasts(pair: tuple[float, float]) -> bool:
     return theirs >= max(STILL, MORE * ours)
 
 
+def rests(mode: Mode) -> tuple[bool | None, list[Cell], list[tuple[float, float]]]:
+    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests?"""
+    found = paces(mode)
+    return all(map(contrasts, found)) if found else None, [cell for cell, _ in snapshots(mode)], found
+
+
 def judged(found: Sorted) -> Findings:
-    published, corrected = (finding(mode) if mode else None for mode in map(found.of, MODES))
-    return published, corrected
-
-
-def finding(mode: Mode) -> Finding | None:
-    if not paces(mode):
-        return None
-    outcome = Outcome.of(all(map(contrasts, paces(mode))))
-    length = Length(max(step for _, step in snapshots(mode)), max(PAPER_META_STEPS), "meta steps")
-    return Finding(outcome, paces(mode), seeds([cell for cell, _ in snapshots(mode)]), length)
+    """The paper shows two meta steps: its length ends with the second."""
+    published, corrected = found.judged(rests)
+    mode = found.of("as-published")
+    last = max((step for _, step in snapshots(mode)), default=0) if mode else 0
+    return published and replace(published, length=Length(last, max(PAPER_META_STEPS), "meta steps")), corrected
 
 
 def shown(mode: Mode) -> Cell:
@@ -111,5 +112,5 @@ def walks(cell: Cell) -> Picture:
         return path and path.away
 
     curves = {step: cell.curves(lambda trial, step=step: away(trial, step), METHODS) for step in meta_steps(cell)}
-    about: dict[str, Any] = {"x": "training step", "y": "distance from the end", "plainly": True}
+    about: dict[str, Any] = {"x": "training step", "y": "distance from the end", "log": True}
     return draw([[Panel(of, f"Meta step {step}", **about) for step, of in curves.items()]])

@@ -9,7 +9,7 @@ from typing import Any
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
 from steadygrad.paper.report.sorting import grouped, rank, read, setting
-from steadygrad.paper.report.trial import MODES, TITLES, WHOLE, Group, Trial
+from steadygrad.paper.report.trial import MODES, TITLES, Group, Trial
 from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
@@ -28,16 +28,6 @@ BEFORE = {"shuffle": False}
 """Settings that the first records do not name, as they were."""
 PAPER_K = 50
 """The K that is shown where there is room for one: the smaller of the paper's figures."""
-
-
-def steps_of(trial: Trial) -> int:
-    """K; 0 of the methods that have none."""
-    return 0 if trial.method in WHOLE else trial.config["steps"] or 0
-
-
-def training_steps(trial: Trial) -> int:
-    """T."""
-    return trial.config["training_steps"]
 
 
 def last_of(trial: Trial) -> str:
@@ -86,10 +76,6 @@ class Mode:
         """Every tuning trial that is shown, once."""
         return tuple({id(trial): trial for cell in self.cells for trial in cell.trials}.values())
 
-    @property
-    def methods(self) -> list[str]:
-        return style.ordered([trial.method for trial in self.tuned])
-
     def evidence(self, enough: Callable[[Cell], bool]) -> list[Cell]:
         """Of the settings that have what it takes the ones with the paper's meta steps if there are some, else all. Too little
         training or tuning is for trying things out."""
@@ -123,12 +109,8 @@ def finding(mode: Mode | None, rule: Rule) -> Finding | None:
     if holds is None:
         return None
     length = Length(min(cell.length.ran for cell in cells), PAPER_META_STEPS, "meta steps")
-    return Finding(Outcome.of(holds), of=numbers, seeds=seeds(cells), length=length)
-
-
-def seeds(cells: Sequence[Cell]) -> tuple[int, int]:
-    """The fewest and the most."""
-    return min(cell.seeds for cell in cells), max(cell.seeds for cell in cells)
+    seeds = [cell.seeds for cell in cells]
+    return Finding(Outcome.of(holds), of=numbers, seeds=(min(seeds), max(seeds)), length=length)
 
 
 def sort(records: Sequence[Record]) -> Sorted:
@@ -159,18 +141,18 @@ def main(trials: Sequence[Trial], free: Sequence[str]) -> list[Trial]:
     as large, those that were measured more often."""
 
     def spent(group: list[Trial]) -> tuple[int, int]:
-        return sum(training_steps(trial) * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
+        return sum(trial.T * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
 
     return max(grouped(trials, lambda trial: setting(trial, free)), key=spent, default=[])
 
 
 def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
     """Every T and K; of trials with different numbers of meta steps those that most methods share, then the longer ones."""
-    for T in sorted(set(map(training_steps, trials))):
-        of_length = [trial for trial in trials if training_steps(trial) == T]
-        for K in sorted(set(map(steps_of, of_length)) - {0}) or [0]:
-            seeds = {trial.seed for trial in of_length if steps_of(trial) == K}
-            here = [trial for trial in of_length if steps_of(trial) in (0, K) and trial.seed in seeds]
+    for T in sorted({trial.T for trial in trials}):
+        of_length = [trial for trial in trials if trial.T == T]
+        for K in sorted({trial.K for trial in of_length} - {0}) or [0]:
+            seeds = {trial.seed for trial in of_length if trial.K == K}
+            here = [trial for trial in of_length if trial.K in (0, K) and trial.seed in seeds]
             tried = grouped(here, lambda trial: (trial.config["meta_steps"], trial.config["shuffle"]))
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
             length = Length(kept[0].config["meta_steps"], PAPER_META_STEPS, "meta steps")
