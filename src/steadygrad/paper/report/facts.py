@@ -1,16 +1,14 @@
-"""What the records say about how they came to be: on which machine and in what time; and the page in a sentence or two."""
+"""What the records say about how they came to be, on which machine and in what time; and how many verdicts there are of each."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.text import duration, plural
-from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
 
 LONGEST = 1e12
 """Seconds: more is no time that was measured."""
@@ -46,18 +44,7 @@ def time(records: Sequence[Record]) -> str:
     return text + (f", started {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
 
 
-def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
-    """The page in a sentence or two."""
-    done = sum(record.done for record in records)
-    failed = f"{len(records) - done} failed" if done < len(records) else "none failed"
-    text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result, {failed}."
-    if parts := [part for section in sections for part in section.parts]:
-        text += f" {plural(len(parts), 'part')} of {plural(len({part.claim for part in parts}), 'claim')}. As published: "
-        text += f"{tally([part.published.name for part in parts], PUBLISHED)}. Where the assumptions hold: "
-        text += f"{tally([part.corrected.name for part in parts], CORRECTED)}."
-    return text
-
-
-def tally(names: Sequence[str], order: Sequence[str]) -> str:
+def tally(names: Iterable[str], order: Sequence[str]) -> str:
+    """How many there are of each: "10 holds, 4 not applicable"."""
     counts = Counter(names)
     return ", ".join(f"{counts[name]} {name}" for name in order if counts[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from steadygrad.paper.report import generic
 from steadygrad.paper.report.text import to
@@ -27,8 +27,7 @@ def departures(base: Group) -> list[Group]:
     return sorted(kept, key=lambda other: (len(base.changes(other)), words(base, other)))
 
 
-@dataclass(frozen=True)
-class Departure:
+class Departure(NamedTuple):
     """A trial with something changed, and the setting in which it was changed."""
 
     changed: str
@@ -44,9 +43,11 @@ class Departure:
 
 def departed(base: Group | None) -> list[Departure]:
     """Every trial that departs from a setting."""
-    known = set(map(id, base.trials)) if base else set[int]()  # other classifiers are in every setting of their graph
-    pairs = [(other, trial) for other in departures(base) for trial in other.trials] if base else []
-    return [Departure(words(base, other), base, trial) for other, trial in pairs if base and id(trial) not in known]
+    if base is None:
+        return []
+    known = set(map(id, base.trials))  # other classifiers are in every setting of their graph
+    pairs = [(other, trial) for other in departures(base) for trial in other.trials if id(trial) not in known]
+    return [Departure(words(base, other), base, trial) for other, trial in pairs]
 
 
 def ranged(trials: Sequence[Trial], measure: Measure, digits: int) -> str:

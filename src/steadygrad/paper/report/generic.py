@@ -21,19 +21,14 @@ def section(records: Sequence[Record]) -> Section:
     shown = [key for key in keys([result for _, result in done]) if any(is_scalar(result.get(key)) for _, result in done)]
     rows = [(*(cell(config.get(key)) for key in varied), *(cell(result.get(key)) for key in shown)) for config, result in done]
     trials = Table("trials", "The trials and their results.", (*varied, *shown), tuple(rows))
-    return Section(name, name, (), (trials,) if rows else (), shared(configs), f"steadygrad run {name}")
-
-
-def shared(configs: Sequence[Config]) -> Table:
-    rows = tuple((key, cell(value)) for key, value in alike(configs).items())
-    return Table("settings", "Settings that all trials share.", ("setting", "value"), rows)
+    return Section(name, name, (), (trials,) if rows else (), settings({"value": alike(configs)}), f"steadygrad run {name}")
 
 
 def settings(columns: Mapping[str, Config], without: Sequence[str] = ()) -> Table:
     """Settings side by side, a column a title."""
     names = [name for name in keys(list(columns.values())) if name not in without]
     rows = tuple((name, *(cell(column.get(name)) for column in columns.values())) for name in names)
-    return Table("settings", "Settings of the modes.", ("setting", *columns), rows)
+    return Table("settings", "Settings.", ("setting", *columns), rows)
 
 
 def alike(configs: Sequence[Config]) -> dict[str, Any]:

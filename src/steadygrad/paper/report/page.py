@@ -20,6 +20,7 @@ from steadygrad.paper.records import Record, Stranger
 from steadygrad.paper.report import citation, facts, generic, hopfield, hyperopt, style, theory
 from steadygrad.paper.report.section import Exhibit, Figure, Section, Table, placed
 from steadygrad.paper.report.text import is_number, plural, tied
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
 from steadygrad.paper.report.writing import templates
 
 FIGURES = "figures"
@@ -171,8 +172,11 @@ def make(
     html = rendered(
         "page",
         chapters=chapters,
-        summary=facts.summary(found.records, [chapter["section"] for chapter in chapters]),
+        records=found.records,
         strangers=[(os.path.relpath(stranger.path, folder), stranger.reason) for stranger in found.strangers],
         folder=folder.name,
+        tally=facts.tally,
+        PUBLISHED=PUBLISHED,
+        CORRECTED=CORRECTED,
     )
     return tied(html).encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding

@@ -60,10 +60,6 @@ class Found:
     def on(self, graph: str) -> list[Group]:
         return [group for group in self.all if group.graph == graph]
 
-    @property
-    def graphs(self) -> list[str]:
-        return list(dict.fromkeys(group.graph for group in self.all))
-
     def lengths(self, graph: str = "") -> list[Group]:
         """As published, the longest first."""
         return [one for group in self.on(graph) if group.mode == "as-published" for one in (*group.longer, group)]

@@ -62,11 +62,6 @@ def cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip(" ") for cell in line.split("|"))
 
 
-def named(claim: ModuleType | str) -> tuple[str, dict[str, Any]]:
-    """The name of its template, and what that knows."""
-    return (claim, {}) if isinstance(claim, str) else (claim.__name__.rpartition(".")[2], vars(claim))
-
-
 class Writer:
     """Writes one section; keeps its parts and exhibits in the order in which the templates name them."""
 
@@ -79,12 +74,12 @@ class Writer:
 
     def write(self, title: str, claims: Sequence[ModuleType | str], settings: Table) -> Section:
         """The section: the introduction, then the template of each claim, or one that needs no code of its own."""
-        pages = {"intro": {}, **dict(named(claim) for claim in claims)}
-        body = "".join(self.rendered(page, names) for page, names in pages.items())
+        body = "".join(map(self.rendered, ("intro", *claims)))
         command = f"steadygrad run {self.name} --preset standard --out results"
         return Section(self.name, title, tuple(self.parts), tuple(self.exhibits), settings, command, Markup(body))
 
-    def rendered(self, page: str, names: dict[str, Any]) -> str:
+    def rendered(self, claim: ModuleType | str) -> str:
+        page, names = (claim, {}) if isinstance(claim, str) else (claim.__name__.rpartition(".")[2], vars(claim))
         fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
         tools |= {"WHOLE": WHOLE, "departed": departed, "departures": departures, "words": words, "effects": self.effects}

@@ -65,11 +65,6 @@ def drawn(found: Found, graph: str) -> list[Group]:
     return [place for place in (*found.on(graph), *full) if gradients(place)]
 
 
-def count(places: Sequence[Group]) -> int:
-    """How many trials the figures draw."""
-    return sum(len(place.of(method)) for place in places for method in gradients(place))
-
-
 def learning(places: Sequence[Group]) -> Picture:
     """Training loss and validation accuracy over epochs, a row a mode."""
 

@@ -43,11 +43,6 @@ def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     return None if last == len(relative) else last + 1
 
 
-def moved(setting: Group, key: str) -> float:
-    """How far step 10 moves the slowest image, median over trials."""
-    return median(trial.result[key]["relative"][WITHIN - 1] for trial in good(setting)) or 0.0
-
-
 def radii(setting: Group) -> list[float | None]:
     """The peak of ρ(J) in training, ρ(J) and ‖J‖₂ at the end: medians over trials."""
     peaks = [max(finite(trial.seen("spectral_radius")), default=None) for trial in good(setting)]

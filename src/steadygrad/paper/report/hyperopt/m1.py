@@ -79,12 +79,6 @@ def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> tuple[bool | None
     return all(below) if below else None, cells, below
 
 
-def cosine(mode: Mode, method: str) -> float | None:
-    """To BPTT's hypergradient: the median over all T, K, seeds and meta steps at which it was taken."""
-    taken = [(t.result.get("reference") or {}).get("cosine") or [] for t in mode.tuned if t.method == method]
-    return median(value for one in taken for value in one)
-
-
 def tuned(trial: Trial) -> Points:
     return range(1, len(trial.result["meta_loss"]) + 1), trial.result["meta_loss"]
 

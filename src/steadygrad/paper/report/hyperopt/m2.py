@@ -42,13 +42,10 @@ def inside(value: float) -> bool:
 outperforms = partial(neumann_lowest, measure=training_end)
 
 
-def weighed(trial: Trial) -> Points | None:
-    """The mean weight of images with a wrong label relative to that of the others, over meta steps."""
+def weighed(trial: Trial) -> float | None:
+    """The mean weight that tuning gives to images with a wrong label, relative to that of the others."""
     found = trial.result.get("weight") or {}
-    if not found.get("wrong"):
-        return None
-    values = [ratio(wrong, right) for wrong, right in zip(found["wrong"], found["right"], strict=True)]
-    return range(1, len(values) + 1), values
+    return ratio(found["wrong"][-1], found["right"][-1]) if found.get("wrong") else None
 
 
 def last_cosine(trial: Trial) -> float | None:

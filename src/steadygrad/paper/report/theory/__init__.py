@@ -48,4 +48,5 @@ def section(records: Sequence[Record]) -> Section:
     size = max((trial.config["size"] for trial in trials), default=0)
     kept = [trial for trial in trials if trial.config["size"] == size]
     maps = Maps(*(tuple(trial for trial in kept if trial.config["part"] == part) for part in ("series", "penalty")))
-    return Writer("theory", maps).write("Theory and data", (p1, a1, data), generic.shared([trial.config for trial in kept]))
+    settings = generic.settings({"value": generic.alike([trial.config for trial in kept])})
+    return Writer("theory", maps).write("Theory and data", (p1, a1, data), settings)
