@@ -281,3 +281,13 @@ def test_a_trial_at_length_that_leads_is_a_trend():
     ]
     assert of(made, "G1b").published.rests.endswith("; against it so far, longer trials for it")
     assert "After 2,000 epochs, 1 seed: 60.0 and 60.0, best other 48.1 (Linear baseline)." in of(made, "G1b").why
+
+
+def test_seeds_at_length_that_lack_a_rival_are_told_beside_the_shorter_verdict():
+    made = [
+        *records_of({**PAPERS, "linear": 0.41}, mode="as-published"),
+        *at_length(records_of({"tbptt": 0.6, "neumann-rbp": 0.6}, 3, mode="as-published")),
+    ]
+    assert of(made, "G1a").published.rests == "2,000 epochs, 3 seeds"
+    assert of(made, "G1b").published.rests == "2 of 2,000 epochs, 4 seeds"
+    assert "After 2,000 epochs, 3 seeds: 60.1 and 60.1, best other 41.1 (Linear baseline)." in of(made, "G1b").why
