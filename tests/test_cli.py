@@ -38,6 +38,7 @@ def test_run_prints_plain_lines_when_piped(tmp_path, capsys):
     text = capsys.readouterr().out.splitlines()
     trial = TOY.trial(Toy(method="fail", seed=7))
     assert text == [
+        "toy: the 3 trials of smoke, set to method=fail seed=7 in each (--only chooses among them): 1 to have",
         "toy: 0/1",
         f"toy: trial {trial} failed: RuntimeError: this trial was made to fail",
         "toy: 1/1 (1 failed)",
@@ -136,6 +137,20 @@ def test_flags_change_their_field_in_every_trial_and_merge_what_becomes_equal():
     assert parse(["run", "all"], EXPERIMENTS).changes == {}
 
 
+def test_only_chooses_among_the_trials_before_flags_change_them(tmp_path, capsys):
+    kept = trials(TOY, "standard", {}, ["method=sum", "seed=2,3"])
+    assert kept == [Toy(seed=2, seconds=0.1), Toy(seed=3, seconds=0.1)]
+    assert trials(TOY, "standard", {"seed": 9}, ["method=fail"]) == [Toy(seed=9, method="fail")]
+    words = ["run", "toy", "--preset", "standard", "--only", "method=sum", "seed=2,3", "--steps", "4", "--dry-run"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert (
+        first
+        == "toy: the 9 trials of standard with method=sum seed=2,3, set to steps=4 in each (--only chooses among them): 2 to have"
+    )
+    assert second.startswith("toy: 2 of 2 trials would run")
+
+
 @dataclass(frozen=True)
 class Base:
     seed: int = 0
@@ -186,6 +201,9 @@ BAD = {
     "flag": (["run", "toy", "--sed", "3"], "--seed"),
     "flag of one experiment": (["run", "all", "--seed", "3"], "--seed"),
     "value": (["run", "toy", "--steps", "-1"], "steps is -1; it must not be negative."),
+    "only": (["run", "toy", "--only", "sed=3"], "--only sed=3: give FIELD=VALUE, with a setting of toy: method, steps, rate,"),
+    "only what": (["run", "toy", "--only", "seed"], "--only seed: give FIELD=VALUE"),
+    "only nothing": (["run", "toy", "--only", "seed=7"], "no trial is left; there are those with seed = 0, 1, 2."),
     "workers": (["run", "toy", "--workers", "0"], "--workers is 0; at least one process"),
     "engine": (["run", "toy", "--engine", "cloud"], "--engine"),
     "address of no cluster": (["run", "toy", "--engine", "ray", "--address", "there"], "give host:port, such as 10.0.0.1:6379"),

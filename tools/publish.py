@@ -5,7 +5,7 @@ python tools/publish.py --check    # only compare; exit code 1 and a list where 
 
 A page's numbers stand between marks, <!-- numbers: NAME --> and <!-- end -->, where NAME is `verdicts`, `effort`, `settings` or
 `table` and the name of one of the report's. README.md has the matrix of claims between <!-- claims --> and <!-- /claims -->,
-where it has these marks. Pictures are not compared, since t-SNE and fonts differ between machines.
+where it has these marks. Pictures are not compared, since fonts differ between machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from steadygrad.files import write_atomically
 from steadygrad.paper import records
 from steadygrad.paper.report import SECTIONS, Figure, Section, Table, facts, page
-from steadygrad.paper.report.drawing import Drawn, draw
+from steadygrad.paper.report.page import Drawn, draw
 from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict, mark
 
 ROOT = Path(__file__).resolve().parents[1]

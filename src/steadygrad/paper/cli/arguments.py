@@ -22,7 +22,9 @@ PRESETS = ("smoke", "standard", "long", "paper")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Run the trials of a preset that have no result yet; those that failed before are tried again."""
+    """Run the trials of a preset that have no result yet; those that failed before are tried again.
+
+    --only chooses among the trials of the preset; an option that is named after a setting changes it in all of them."""
 
     out: Path = Path("runs")
     """Folder for the records, one file a trial. A run that was stopped goes on from it."""
@@ -38,6 +40,8 @@ class RunOptions:
     """With --engine ray: GPUs that Ray reserves for a trial; it sees no others."""
     retries: int = 3
     """With --engine ray: how often a trial is begun again whose worker or machine was lost. What it raises is not retried."""
+    only: tuple[str, ...] = ()
+    """Choose trials of the preset: FIELD=VALUE ..., with several values as FIELD=A,B; say --only graph=cora seed=2,3."""
     dry_run: bool = False
     """Only print what would run and what is done already."""
 
@@ -124,7 +128,7 @@ def flags(experiment: Experiment) -> Any:
     for item in dataclasses.fields(experiment.config):
         if item.name in {"preset", *RunOptions.__dataclass_fields__}:
             raise ValueError(f"the config of {experiment.name!r} has the field {item.name!r}, which is an option of every run.")
-        hint = tyro.conf.arg(help=texts.get(item.name, ""), help_behavior_hint="(default: as the preset has it)")
+        hint = tyro.conf.arg(help=texts.get(item.name, ""), help_behavior_hint="(in all trials; default: as the preset has it)")
         fields[item.name] = Annotated[hints[item.name], hint, tyro.conf.FlagConversionOff]
     return TypedDict("Flags", fields, total=False)  # type: ignore[operator]
 
@@ -144,6 +148,22 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
     return texts
 
 
-def trials(experiment: Experiment, preset: str, changes: Mapping[str, Any]) -> list[Config]:
-    """The preset's trials with the changes in each; trials that have become the same are one."""
-    return merge(experiment, (dataclasses.replace(config, **changes) for config in experiment.presets[preset].trials))
+def chosen(experiment: Experiment, preset: str, only: Sequence[str]) -> list[Config]:
+    """The preset's trials that have one of the values in each field that is named, as in "seed=2,3"."""
+    kept = list(experiment.presets[preset].trials)
+    names = [item.name for item in dataclasses.fields(experiment.config)]
+    for word in only:
+        name, _, values = word.partition("=")
+        if not values or name not in names:
+            raise ValueError(f"--only {word}: give FIELD=VALUE, with a setting of {experiment.name}: {', '.join(names)}.")
+        matching = [config for config in kept if str(getattr(config, name)) in values.split(",")]
+        if not matching:
+            known = dict.fromkeys(str(getattr(config, name)) for config in kept)
+            raise ValueError(f"--only {word}: no trial is left; there are those with {name} = {', '.join(known)}.")
+        kept = matching
+    return kept
+
+
+def trials(experiment: Experiment, preset: str, changes: Mapping[str, Any], only: Sequence[str] = ()) -> list[Config]:
+    """The preset's trials, or some of them, with the changes in each; trials that have become the same are one."""
+    return merge(experiment, (dataclasses.replace(config, **changes) for config in chosen(experiment, preset, only)))

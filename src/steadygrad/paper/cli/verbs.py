@@ -96,14 +96,26 @@ def run(asked: Verb, options: RunOptions, experiments: dict[str, Experiment], co
         if asked.preset not in experiments[name].presets:
             raise UsageError(f"{name} has no preset {asked.preset!r}; it has {', '.join(experiments[name].presets)}.")
     try:
-        plan = {name: trials(experiments[name], asked.preset, asked.changes) for name in asked.experiments}
+        plan = {name: trials(experiments[name], asked.preset, asked.changes, options.only) for name in asked.experiments}
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
+    for name, configs in plan.items():
+        if asked.changes or options.only:
+            say(console, selection(name, asked, options, len(experiments[name].presets[asked.preset].trials), len(configs)))
     if options.dry_run:
         return preview(plan, experiments, options.out, console)
     failed = carry_out(plan, experiments, options, console)
     say(console, f"records are in {options.out}; make the report with: steadygrad report --runs {options.out}")
     return FAILED if failed else FINE
+
+
+def selection(name: str, asked: Verb, options: RunOptions, trials: int, left: int) -> str:
+    """What --only and changed settings make of a preset: somebody who wants to choose trials may have changed all of them."""
+    changes = " ".join(f"{key}={value}" for key, value in asked.changes.items())
+    text = f"{name}: the {trials} trials of {asked.preset}"
+    text += f" with {' '.join(options.only)}" if options.only else ""
+    text += f", set to {changes} in each (--only chooses among them)" if changes else ""
+    return f"{text}: {left} to have"
 
 
 def check(options: RunOptions) -> None:

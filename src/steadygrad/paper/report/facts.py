@@ -1,40 +1,34 @@
-"""What the records say about how they came to be: on which machine and in what time; and the page in a sentence or two."""
+"""What the records say about how they came to be, on which machine and in what time; and how many verdicts there are of each."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.text import duration, plural
-from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
 
 LONGEST = 1e12
 """Seconds: more is no time that was measured."""
-MACHINE = ("cpu", "cores", "platform")
-SOFTWARE = ("steadygrad", "commit", "torch", "python")
+TOLD = ("cpu", "cores", "platform", "steadygrad", "commit", "torch", "python")
+"""What is said of a machine and its software first."""
 
 
-def machines(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+def machines(records: Sequence[Record]) -> list[tuple[str, str]]:
     """How many trials ran on each machine with its software, the busiest first."""
-    found = Counter((hardware(record.environment), software(record.environment)) for record in records)
+    found = Counter(machine(record.environment) for record in records)
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return [(plural(count, "trial"), *names) for names, count in ranked]
+    return [(plural(count, "trial"), name) for name, count in ranked]
 
 
-def hardware(environment: dict[str, Any]) -> str:
-    known = [f"{environment[key]} cores" if key == "cores" else str(environment[key]) for key in MACHINE if environment.get(key)]
-    return ", ".join(known) or "not recorded"
-
-
-def software(environment: dict[str, Any]) -> str:
-    known = {key: environment[key] for key in (*SOFTWARE, *environment) if key not in MACHINE and environment.get(key)}
+def machine(environment: dict[str, Any]) -> str:
+    known = {key: environment[key] for key in (*TOLD, *environment) if environment.get(key)}
     if isinstance(commit := known.get("commit"), str):
         known["commit"] = commit[:10] + (" with local changes" if commit.endswith("+") else "")
-    return ", ".join(f"{key} {value}" for key, value in known.items()) or "not recorded"
+    words = {"cpu": "{}", "platform": "{}", "cores": "{} cores"}
+    return ", ".join(words.get(key, key + " {}").format(value) for key, value in known.items()) or "not recorded"
 
 
 def time(records: Sequence[Record]) -> str:
@@ -50,18 +44,7 @@ def time(records: Sequence[Record]) -> str:
     return text + (f", started {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
 
 
-def summary(records: Sequence[Record], sections: Sequence[Section]) -> str:
-    """The page in a sentence or two."""
-    done = sum(record.done for record in records)
-    failed = f"{len(records) - done} failed" if done < len(records) else "none failed"
-    text = f"{plural(len(sections), 'experiment')}, {plural(done, 'trial')} with a result, {failed}."
-    if parts := [part for section in sections for part in section.parts]:
-        text += f" {plural(len(parts), 'part')} of {plural(len({part.claim for part in parts}), 'claim')}. As published: "
-        text += f"{tally([part.published.name for part in parts], PUBLISHED)}. Where the assumptions hold: "
-        text += f"{tally([part.corrected.name for part in parts], CORRECTED)}."
-    return text
-
-
-def tally(names: Sequence[str], order: Sequence[str]) -> str:
+def tally(names: Iterable[str], order: Sequence[str]) -> str:
+    """How many there are of each: "10 holds, 4 not applicable"."""
     counts = Counter(names)
     return ", ".join(f"{counts[name]} {name}" for name in order if counts[name])

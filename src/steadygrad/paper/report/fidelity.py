@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from steadygrad.paper.report import generic
 from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import Group, Trial
+from steadygrad.paper.report.trial import Group, Measure, Trial
 
 OTHER_PROBLEM = {"passes", "epochs", "side"}
 """Trials that differ in these are no departures from the released code, but longer or smaller."""
+UNTOLD = "validate_every"
+"""A setting that changes nothing but how often is looked."""
 
 
-def words(base: Group, other: Group, **named: str) -> str:
-    """What was changed: "slope 3 → 0.5", or as the setting's name has it."""
-    changes = base.changes(other)
-    rest = {key: pair for key, pair in changes.items() if key not in named}
-    told = ", ".join(f"{key} {generic.cell(old)} → {generic.cell(new)}" for key, (old, new) in rest.items())
-    return "; ".join([*(named[key] for key in changes if key in named), *([told] if told else [])])
+def words(base: Group, other: Group) -> str:
+    """What was changed: "slope 3 → 0.5"."""
+    changes = {key: map(generic.cell, pair) for key, pair in base.changes(other).items() if key != UNTOLD}
+    return ", ".join(f"{key} {old} → {new}" for key, (old, new) in changes.items())
 
 
-def variants(base: Group | None) -> list[Group]:
-    """What departs from a setting, but for longer trials of it."""
-    kept = [other for other in base.others if other not in base.longer] if base else []
-    return sorted(kept, key=lambda other: (len(base.changes(other)), words(base, other)) if base else ())
+def departures(base: Group) -> list[Group]:
+    """What departs from a setting, the smallest changes first."""
+    kept = [other for other in base.others if other not in base.longer and not OTHER_PROBLEM & set(base.changes(other))]
+    return sorted(kept, key=lambda other: (len(base.changes(other)), words(base, other)))
 
 
-def departures(base: Group | None) -> list[Group]:
-    return [other for other in variants(base) if base and not OTHER_PROBLEM & set(base.changes(other))]
+class Departure(NamedTuple):
+    """A trial with something changed, and the setting in which it was changed."""
+
+    changed: str
+    base: Group
+    trial: Trial
+
+    def cells(self, measures: Sequence[tuple[Measure, int]]) -> list[str]:
+        """The measures, to so many digits: of the trial, of the same seed without the change, and their range over all seeds."""
+        others = self.base.of(self.trial.method, self.trial.config["steps"])
+        beside = [self.trial], [one for one in others if one.seed == self.trial.seed], others
+        return [ranged(trials, measure, digits) for trials in beside for measure, digits in measures]
 
 
-def beside(base: Group, trial: Trial) -> list[list[Trial]]:
-    """A trial with a departure, the same seed without it, and all seeds."""
-    others = base.of(trial.method, trial.config["steps"])
-    return [[trial], [one for one in others if one.seed == trial.seed], others]
+def departed(base: Group | None) -> list[Departure]:
+    """Every trial that departs from a setting."""
+    if base is None:
+        return []
+    known = set(map(id, base.trials))  # other classifiers are in every setting of their graph
+    pairs = [(other, trial) for other in departures(base) for trial in other.trials if id(trial) not in known]
+    return [Departure(words(base, other), base, trial) for other, trial in pairs]
 
 
-def ranged(trials: Sequence[Trial], measure: Callable[[Trial], float | None], digits: int) -> str:
+def ranged(trials: Sequence[Trial], measure: Measure, digits: int) -> str:
     """From the lowest to the highest."""
     found = sorted(value for trial in trials if (value := measure(trial)) is not None)
     return to(f"{found[0]:.{digits}f}", f"{found[-1]:.{digits}f}") if found else "–"

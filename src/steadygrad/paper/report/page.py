@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +17,10 @@ from markupsafe import Markup
 from steadygrad.files import write_atomically
 from steadygrad.paper import records as storage
 from steadygrad.paper.records import Record, Stranger
-from steadygrad.paper.report import citation, facts, generic, hopfield, hyperopt, theory
-from steadygrad.paper.report.drawing import Drawn, draw
+from steadygrad.paper.report import citation, facts, generic, hopfield, hyperopt, style, theory
 from steadygrad.paper.report.section import Exhibit, Figure, Section, Table, placed
 from steadygrad.paper.report.text import is_number, plural, tied
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
 from steadygrad.paper.report.writing import templates
 
 FIGURES = "figures"
@@ -30,11 +32,43 @@ SECTIONS: dict[str, Builder] = {
     "theory": theory.section,
 }
 """In the order of the page; an experiment that is not here gets the section of generic.py."""
-Drawing = Callable[[Figure], Drawn]
 
 
 class NoRecordsError(ValueError):
     """There is nothing to make a page of."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    svg: bytes
+    pdf: bytes
+    width: int
+    height: int
+
+    @property
+    def uri(self) -> str:
+        """The SVG as an address. An image of its own, so that ids of clip paths and glyphs cannot clash between figures."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
+
+
+def draw(figure: Figure) -> Drawn:
+    """Draw in our style, without dates in the files; width and height are CSS pixels."""
+    with style.use():
+        picture = figure.draw()
+        svg, pdf = io.BytesIO(), io.BytesIO()
+        picture.savefig(svg, format="svg", metadata={"Date": None})
+        picture.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+        width, height = (round(96 * float(inches)) for inches in picture.get_size_inches())
+    return Drawn(rounded(svg.getvalue()), pdf.getvalue(), width, height)
+
+
+def rounded(svg: bytes) -> bytes:
+    """Coordinates of paths and markers to a hundredth of a point, which nobody sees. Not those of scales: letters are scaled."""
+
+    def shorter(places: re.Match[bytes]) -> bytes:
+        return re.sub(rb"\d+\.\d{3,}", lambda found: b"%.2f" % float(found[0]), places[0])
+
+    return re.sub(rb' (?:d|x|y)="[^"]*"', shorter, svg)
 
 
 @dataclass(frozen=True)
@@ -44,6 +78,9 @@ class Written:
     strangers: list[Stranger]
     problems: list[str]
     """what could not be shown, and why; the page says it too. A caller should not exit with 0 where there are any."""
+
+
+Drawing = Callable[[Figure], Drawn]
 
 
 @dataclass
@@ -135,8 +172,11 @@ def make(
     html = rendered(
         "page",
         chapters=chapters,
-        summary=facts.summary(found.records, [chapter["section"] for chapter in chapters]),
+        records=found.records,
         strangers=[(os.path.relpath(stranger.path, folder), stranger.reason) for stranger in found.strangers],
         folder=folder.name,
+        tally=facts.tally,
+        PUBLISHED=PUBLISHED,
+        CORRECTED=CORRECTED,
     )
     return tied(html).encode("utf-8", "backslashreplace"), pages, found  # a lone surrogate, or a file name in another encoding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,6 @@ Points = tuple[Sequence[float], Sequence[float | None]]
 Curves = Mapping[str, Sequence[Points]]
 """Of each method a curve a seed."""
 DOTTED: dict[str, Any] = {"color": "#5A5A5A", "linewidth": 0.9, "linestyle": (0, (1, 1))}
-DASHED: dict[str, Any] = {**DOTTED, "linestyle": (0, (6, 2, 1, 2))}
 Marks = Mapping[str, dict[str, Any]]
 """Lines that are no method's, by name, for the legend."""
 NO_MARKS: Marks = {}
@@ -38,37 +37,29 @@ class Panel:
     x: str = ""
     y: str = ""
     log: bool = False
-    plainly: bool = False
-    """a logarithmic height with numbers as people write them"""
     level: float | None = None
     """the height of a dotted line"""
     at: float | None = None
     """the place of a dotted line"""
     height: tuple[float | None, float | None] = (None, None)
-    mean: bool = False
-    """mean and standard deviation over seeds, of the logarithms on a logarithmic axis, for median, lowest and highest"""
-    last: Callable[[Axes], object] | None = None
-    """what else is drawn"""
 
     def draw(self, axis: Axes) -> None:
-        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log or self.plainly else "linear")
+        axis.set(title=self.title, xlabel=self.x, ylabel=self.y, yscale="log" if self.log else "linear")
         kept = {method: found for method, found in self.curves.items() if found}
         for place, (method, found) in enumerate(kept.items()):
-            line(axis, method, found, place, len(kept), self.mean)
+            line(axis, method, found, place, len(kept))
         for place, mark in ((self.level, axis.axhline), (self.at, axis.axvline)) if kept else ():
             if place is not None:
                 mark(place, **DOTTED)
-        if self.plainly:
+        axis.set_ylim(*self.height)
+        if self.log:
             logarithmic(axis)
-        if self.height != (None, None):
-            axis.set_ylim(*self.height)
-        if self.last is not None:
-            self.last(axis)
 
 
 def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
     """The panels as a picture with one legend; None leaves a place free. What a panel to the left or below says is left out."""
-    picture, places = grid(len(rows), len(rows[0]), height)
+    picture = Picture(figsize=(WIDTH, 0.7 + height * len(rows)))
+    places = [list(row) for row in picture.subplots(len(rows), len(rows[0]), squeeze=False)]
     for panels, axes in zip(rows, places, strict=True):
         for panel, axis in zip(panels, axes, strict=True):
             if panel is None:
@@ -83,26 +74,21 @@ def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height
     return picture
 
 
-def grid(rows: int, columns: int, height: float = 2.3) -> tuple[Picture, list[list[Axes]]]:
-    picture = Picture(figsize=(WIDTH, 0.7 + height * rows))
-    return picture, [list(row) for row in picture.subplots(rows, columns, squeeze=False)]
-
-
-def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int, mean: bool = False) -> None:
-    """The middle of these curves, on the places of the longest, with a band; what was not measured leaves a gap."""
-    log = axis.get_yscale() == "log"
-    values = stacked([y for _, y in found], positive=log)
+def line(axis: Axes, method: str, found: Sequence[Points], place: int, count: int) -> None:
+    """The median of these curves, on the places of the longest, with a band from the lowest to the highest; what was not measured
+    leaves a gap."""
+    values = stacked([y for _, y in found], positive=axis.get_yscale() == "log")
     some = np.isfinite(values).any(axis=0)
     if not some.any():
         return
     x = np.asarray(max((x for x, _ in found), key=len), dtype=float)[some]
-    low, centre, high = (row.tolist() for row in (spread(values[:, some], log) if mean else ranged(values[:, some])))
+    low, centre, high = (f(values[:, some], axis=0).tolist() for f in (np.nanmin, np.nanmedian, np.nanmax))
     curve(axis, method, x.tolist(), centre, (low, high) if len(found) > 1 else None)
-    if len(x) < FEW and not mean:
+    if len(x) < FEW:
         axis.lines[-1].set_markevery((place % len(x), count) if len(x) > count else 1)
 
 
-def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Array:
+def stacked(rows: Sequence[Sequence[float | None]], positive: bool) -> Array:
     """The rows as one array; NaN where something is missing, not finite, or zero where a logarithm is to show it."""
     out = np.full((len(rows), max(map(len, rows))), np.nan)
     for row, values in zip(out, rows, strict=True):
@@ -110,33 +96,14 @@ def stacked(rows: Sequence[Sequence[float | None]], positive: bool = True) -> Ar
     return out
 
 
-def ranged(values: Array) -> list[Array]:
-    return [f(values, axis=0) for f in (np.nanmin, np.nanmedian, np.nanmax)]
-
-
-def spread(values: Array, log: bool) -> list[Array]:
-    """The mean and a standard deviation below and above it; of the logarithms, so that one seed that blew up hides nothing."""
-    scaled = np.log(values) if log else values
-    mean, deviation = np.nanmean(scaled, axis=0), np.nanstd(scaled, axis=0)
-    return [np.exp(row) if log else row for row in (mean - deviation, mean, mean + deviation)]
-
-
 def logarithmic(axis: Axes) -> None:
-    """A logarithmic height with numbers as people write them, 0.02, and enough of them where it spans little."""
-    axis.set_yscale("log")
+    """Numbers as people write them, 0.02, and enough of them where the height spans little."""
     low, high = axis.get_ylim()
     decades = np.log10(high / low)
     subs = (1, 1.5, 2, 3, 4, 6, 8) if decades < 0.8 else (1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)
     axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def marked(axis: Axes, places: Sequence[int]) -> None:
-    """A logarithmic width with a mark at each place that was tried, and at no other."""
-    axis.set_xscale("log")
-    axis.set_xticks(places, [str(place) for place in places])
-    axis.set_xticks([], minor=True)
 
 
 def legend(picture: Picture, rows: Sequence[Sequence[Axes]], marks: Marks = NO_MARKS) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Length, Outcome, Seeds, Verdict
+from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -37,29 +37,6 @@ class Part:
     @property
     def claim(self) -> str:
         return self.id.rstrip("abcdefgh")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the trials of one setting say of a part of a claim, and on what that rests: see `as_published`."""
-
-    outcome: Outcome | tuple[Outcome, ...]
-    """several where the paper can be read in several ways"""
-    of: Any = None
-    """what the words of the template speak of, mostly a group of trials"""
-    seeds: Seeds = 0
-    length: Length | None = None
-    premise: bool = True
-    longer: Outcome = Outcome.MISSING
-    applicable: bool = True
-
-    @property
-    def readings(self) -> tuple[Outcome, ...]:
-        return self.outcome if isinstance(self.outcome, tuple) else (self.outcome,)
-
-
-Findings = tuple[Finding | None, Finding | None]
-"""As published, and where the assumptions hold; None where nobody measured it."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report.section import Finding, Findings
 from steadygrad.paper.report.trial import Group, Trial
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.verdicts import Finding, Findings, Outcome
 
 Rule = Callable[[Group], Outcome]
 
@@ -60,10 +59,6 @@ class Found:
 
     def on(self, graph: str) -> list[Group]:
         return [group for group in self.all if group.graph == graph]
-
-    @property
-    def graphs(self) -> list[str]:
-        return list(dict.fromkeys(group.graph for group in self.all))
 
     def lengths(self, graph: str = "") -> list[Group]:
         """As published, the longest first."""

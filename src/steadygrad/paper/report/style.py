@@ -73,14 +73,15 @@ METHODS: dict[str, Look] = {
 }
 CHECKPOINTED = ("bptt-sqrt", "bptt-log")
 """BPTT's gradient in less memory: rows of tables of cost and accuracy, no curves of their own."""
-PENALTIES = {  # never in one figure with a method, hence the same colours
+THEORY = {  # never in one figure with a method, hence the same colours
     "column-l1": Look("column ℓ₁", "#0072B2", "-", "P"),
     "gershgorin": Look("Gershgorin", "#D55E00", (0, (1.2, 1.4)), "^"),
     "lanczos": Look("λ_min by Lanczos", "#009E73", (0, (7, 2)), "D"),
+    "bound": Look("bound of P3", "#5A5A5A", (0, (6, 2, 1, 2)), ""),
     "frobenius": Look("Frobenius (ours)", "#CC79A7", (0, (4, 1.5, 1, 1.5)), "v"),
     "spectral": Look("spectral norm (ours)", "#E69F00", (0, (5, 2)), "s"),
 }
-ORDER = [*METHODS, *PENALTIES]
+ORDER = [*METHODS, *THEORY]
 
 
 def use() -> AbstractContextManager[None]:
@@ -90,7 +91,7 @@ def use() -> AbstractContextManager[None]:
 
 def look(method: str) -> Look:
     """How a method is drawn; one that we do not know is brown and goes by its own name."""
-    return METHODS.get(method) or PENALTIES.get(method) or Look(method, "#7A5230", (0, (4, 1, 1, 1)), "h")
+    return METHODS.get(method) or THEORY.get(method) or Look(method, "#7A5230", (0, (4, 1, 1, 1)), "h")
 
 
 def place(method: str) -> int:

@@ -33,18 +33,15 @@ def short(value: float | None) -> str:
     return f"{value:.1e}" if value and not 1e-3 <= abs(value) < 1e5 else number(float(f"{value:.3g}"))
 
 
-def percent(share: float) -> str:
+def percent(share: float | None) -> str:
     """A share to three digits: 99.5 %."""
-    return f"{100 * share:.3g} %"
+    return number(None) if share is None else f"{100 * share:.3g} %"
 
 
-def rough(share: float) -> str:
-    """A share to two digits of what it was measured as: 6.7 %."""
-    return percent(float(f"{share:.2g}"))
-
-
-def share(value: float) -> str:
-    """A share to two digits, or to whole percents from one on: 6 %, 134 %."""
+def rough(value: float) -> str:
+    """A share to two digits, or to whole percents from one on: 6.7 %, 134 %."""
+    if not math.isfinite(value):
+        return number(value)
     return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:.0f} %"
 
 
@@ -77,14 +74,9 @@ def unbroken(text: str) -> str:
     return text.replace(" ", NO_BREAK)
 
 
-def times(value: float) -> str:
-    """6.43 times."""
-    return f"{number(float(f'{value:.3g}'))} times"
-
-
-def strokes(values: Iterable[float | None], digits: int = 2) -> str:
-    """0.12 / 4.6."""
-    return " / ".join(number(None if value is None else float(f"{value:.{digits}g}")) for value in values)
+def strokes(values: Iterable[float]) -> str:
+    """Two digits each: 0.12 / 4.6."""
+    return " / ".join(f"{value:.2g}" for value in values)
 
 
 def to(low: str, high: str) -> str:

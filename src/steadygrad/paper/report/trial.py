@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.style import CHECKPOINTED, ordered
@@ -16,6 +16,10 @@ MODES = ("as-published", "corrected")
 TITLES = {"as-published": "As published", "corrected": "Corrected"}
 RENAMED = {"rbp": "rbp-uniform"}
 """What records call RBP from a random start, to tell it from the library's `gradient="rbp"`, which starts at zero."""
+
+
+WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
+"""The methods that have no K."""
 
 
 def called(method: str) -> str:
@@ -38,6 +42,16 @@ class Trial:
     def seed(self) -> int:
         return self.config["seed"]
 
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Steps or terms of a truncated method; 0 of those that have none."""
+        return 0 if self.method in WHOLE else self.config.get("steps") or 0
+
+    @property
+    def T(self) -> int:  # noqa: N802
+        """Steps of the inner training, in the hyperparameter experiment."""
+        return self.config["training_steps"]
+
     def seen(self, name: str) -> list[Any]:
         """What was measured at each validation; None where it could not be."""
         return self.result["validation"][name]
@@ -46,17 +60,15 @@ class Trial:
         """The last that was measured at a validation."""
         return next((value for value in reversed(self.result.get("validation", {}).get(name, ())) if value is not None), None)
 
-    def value(self, name: str) -> Any:
-        """A number by its name: of the result, of what was measured beside it, or the last of the validations."""
-        for known in (self.result, self.measured):
-            if name in known:
-                return known[name]
-        return self.latest(name)
+    def value(self, what: str | Measure) -> Any:
+        """A measure, or by its name a number of the result, of what was measured beside it, or the last of the validations."""
+        if callable(what):
+            return what(self)
+        return self.result[what] if what in self.result else self.measured.get(what, self.latest(what))
 
 
-WHOLE = ("bptt", *CHECKPOINTED, "forward", "auto")
-"""The methods that have no K."""
-Measure = Callable[[Trial], float]
+Measure = Callable[[Trial], Any]
+"""A number of a trial, None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class Group:
     @property
     def counts(self) -> list[int]:
         """Every K that was tried."""
-        return sorted({trial.config["steps"] for trial in self.trials if trial.method not in WHOLE})
+        return sorted({trial.K for trial in self.trials} - {0})
 
     def of(self, method: str, K: int | None = None) -> list[Trial]:
         """The trials of a method and K, by seed."""
@@ -107,16 +119,16 @@ class Group:
         theirs = {trial.seed: trial for trial in self.of(other)}
         return [(trial, theirs[trial.seed]) for trial in self.of(method, K) if trial.seed in theirs]
 
-    def gaps(self, one: str, other: str, measure: Measure) -> list[float]:
+    def gap(self, one: str, other: str, measure: Measure) -> Gap:
         """`measure` of one method minus the other's, over the seeds that both have."""
-        return [measure(ours) - measure(theirs) for ours, theirs in self.pairs(one, other=other)]
+        return Gap([measure(ours) - measure(theirs) for ours, theirs in self.pairs(one, other=other)])
 
-    def gap(self, one: str, other: str, measure: Measure) -> Gap | None:
-        return Gap.of(self.gaps(one, other, measure))
+    def over(self, method: str, what: str | Measure, K: int | None = None) -> list[Any]:
+        """A number of each trial of a method, by seed."""
+        return [trial.value(what) for trial in self.of(method, K)]
 
-    def median(self, method: str, name: str) -> float | None:
-        """The median over seeds of a number by its name."""
-        return middle(self.of(method), lambda trial: trial.value(name))
+    def median(self, method: str, what: str | Measure, K: int | None = None) -> float | None:
+        return median(self.over(method, what, K))
 
     def curves(self, series: Callable[[Trial], Points | None], methods: Sequence[str] | None = None) -> dict[str, list[Points]]:
         """What a panel draws of each method."""
@@ -129,11 +141,18 @@ class Group:
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def methods_of(groups: Iterable[Group]) -> list[str]:
+    """All methods that have a trial, in the order of all our figures."""
+    return ordered([trial.method for group in groups for trial in group.trials])
+
+
+def drawn_of(groups: Iterable[Group], methods: Callable[[Group], list[str]] = Group.methods) -> int:
+    """How many trials their figures draw."""
+    return sum(len(group.of(method)) for group in groups for method in methods(group))
+
+
 def seeds_of(trials: Iterable[Trial]) -> int:
     return len({trial.seed for trial in trials})
-
-
-S = TypeVar("S")
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
@@ -141,14 +160,8 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """Of what was measured and is finite; None where nothing is."""
-    found = finite(values)
-    return statistics.median(found) if found else None
-
-
-def middle(trials: Iterable[S], measure: Callable[[S], float | None]) -> float | None:
-    """The median over the trials in which there is something to measure; what is not finite counts as infinite."""
-    found = [value if math.isfinite(value) else math.inf for trial in trials if (value := measure(trial)) is not None]
+    """Of what was measured; what is not finite counts as infinite. None where nothing was."""
+    found = [value if math.isfinite(value) else math.inf for value in values if value is not None]
     return statistics.median(found) if found else None
 
 

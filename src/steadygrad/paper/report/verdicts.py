@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 AT_LENGTH = "reproduced at the paper's length"
 SHORTER = "reproduced in a shorter run"
@@ -76,10 +77,6 @@ class Verdict:
     rests: str = ""
     """length and seeds: "30 of 1,000 passes, 4 seeds" """
 
-    def __post_init__(self) -> None:
-        if self.name not in (*PUBLISHED, *CORRECTED):
-            raise ValueError(f"{self.name!r} is no verdict; choose one of {', '.join(dict.fromkeys((*PUBLISHED, *CORRECTED)))}.")
-
 
 def mark(verdict: str) -> str:
     return MARKS.get(verdict, "–")
@@ -90,38 +87,59 @@ def kind(verdict: str) -> str:
     return {"✓": "good", "✗": "bad", "◐": "half"}.get(mark(verdict), "open")
 
 
-def as_published(
-    *readings: Outcome, length: Length | None, seeds: Seeds, premise: bool = True, longer: Outcome = Outcome.MISSING
-) -> Verdict:
-    """The verdict on the paper's own settings.
+@dataclass(frozen=True)
+class Finding:
+    """What the trials of one setting say of a part of a claim, and on what that rests."""
 
-    `readings`: the outcome under each way to read the claim, one unless the paper leaves it open. `premise`: whether what the
-    claim supposes is there. `longer`: what fewer but longer trials say; where they say no, a yes of shorter ones counts for
-    nothing. `length` None: the claim has none (a cost of one step).
-    """
-    known = [reading for reading in readings if reading is not Outcome.MISSING]
-    if not known:
-        return Verdict(NO_DATA)
-    full, trend = length is None or length.full, ""
-    if not premise:
-        name = PREMISE
-    elif Outcome.YES in known and Outcome.NO in known:
-        name = READING
-    elif Outcome.NOISE in known:
-        name = UNDECIDED
-    elif Outcome.YES in known:
-        name = AT_LENGTH if full else UNTESTED if longer is Outcome.NO else SHORTER
-        trend = FEWER_AGAINST if name == UNTESTED else ""
-    else:
-        name = CONTRADICTED if full else UNTESTED
-        trend = "" if name != UNTESTED else FEWER_FOR if longer is Outcome.YES else AGAINST
-    return Verdict(name, rests(length, seeds) + trend)
+    outcome: Outcome | tuple[Outcome, ...]
+    """several where the paper can be read in several ways"""
+    of: Any = None
+    """what the words of the template speak of, mostly a group of trials"""
+    seeds: Seeds = 0
+    length: Length | None = None
+    """None: the claim has none (a cost of one step)"""
+    premise: bool = True
+    """whether what the claim supposes is there"""
+    longer: Outcome = Outcome.MISSING
+    """what fewer but longer trials say; where they say no, a yes of shorter ones counts for nothing"""
+    applicable: bool = True
+    """whether there is anything to correct"""
+
+    @property
+    def readings(self) -> list[Outcome]:
+        """The outcome under each way to read the claim that is known."""
+        found = self.outcome if isinstance(self.outcome, tuple) else (self.outcome,)
+        return [outcome for outcome in found if outcome is not Outcome.MISSING]
+
+    def as_published(self) -> Verdict:
+        """The verdict on the paper's own settings."""
+        if not self.readings:
+            return Verdict(NO_DATA)
+        full, trend = self.length is None or self.length.full, ""
+        if not self.premise:
+            name = PREMISE
+        elif Outcome.YES in self.readings and Outcome.NO in self.readings:
+            name = READING
+        elif Outcome.NOISE in self.readings:
+            name = UNDECIDED
+        elif Outcome.YES in self.readings:
+            name = AT_LENGTH if full else UNTESTED if self.longer is Outcome.NO else SHORTER
+            trend = FEWER_AGAINST if name == UNTESTED else ""
+        else:
+            name = CONTRADICTED if full else UNTESTED
+            trend = "" if name != UNTESTED else FEWER_FOR if self.longer is Outcome.YES else AGAINST
+        return Verdict(name, rests(self.length, self.seeds) + trend)
+
+    def where_assumptions_hold(self) -> Verdict:
+        """The verdict on the corrected setting."""
+        names = {Outcome.YES: HOLDS, Outcome.NO: FAILS, Outcome.NOISE: UNDECIDED}
+        if not self.applicable:
+            return Verdict(NOT_APPLICABLE)
+        return Verdict(names[self.readings[0]], rests(None, self.seeds)) if self.readings else Verdict(NO_DATA)
 
 
-def where_assumptions_hold(outcome: Outcome, seeds: Seeds) -> Verdict:
-    """The verdict on the corrected setting."""
-    names = {Outcome.YES: HOLDS, Outcome.NO: FAILS, Outcome.NOISE: UNDECIDED, Outcome.MISSING: NO_DATA}
-    return Verdict(names[outcome], "" if outcome is Outcome.MISSING else rests(None, seeds))
+Findings = tuple[Finding | None, Finding | None]
+"""As published, and where the assumptions hold; None where nobody measured it."""
 
 
 def rests(length: Length | None, seeds: Seeds) -> str:
@@ -141,35 +159,34 @@ def all_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True)
 class Gap:
-    """By how much one thing exceeds another, seed by seed: the mean and its standard error."""
+    """By how much one thing exceeds another, seed by seed."""
 
-    mean: float
-    error: float
-    seeds: int
+    seeds: Sequence[float]
 
-    @classmethod
-    def of(cls, gaps: Sequence[float]) -> Gap | None:
-        """None with too few seeds for a standard error."""
-        if len(gaps) < SEEDS:
-            return None
-        return cls(statistics.fmean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps))
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.seeds)
+
+    @property
+    def error(self) -> float:
+        """Of the mean."""
+        return statistics.stdev(self.seeds) / math.sqrt(len(self.seeds))
 
     @property
     def above(self) -> Outcome:
         """Is the one above the other?"""
-        if abs(self.mean) <= ERRORS * self.error:
-            return Outcome.NOISE
-        return Outcome.of(self.mean > 0)
+        if len(self.seeds) < SEEDS:
+            return Outcome.MISSING
+        return Outcome.NOISE if abs(self.mean) <= ERRORS * self.error else Outcome.of(self.mean > 0)
 
     def level(self, limit: float) -> Outcome:
         """Are the two level, by this limit?"""
+        if len(self.seeds) < SEEDS:
+            return Outcome.MISSING
         if abs(self.mean) <= limit:
             return Outcome.YES
         return Outcome.NOISE if abs(self.mean) <= ERRORS * self.error else Outcome.NO
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f} ± {self.error:.1f}".replace("-", "−")
-
-
-def above(gap: Gap | None) -> Outcome:
-    return Outcome.MISSING if gap is None else gap.above
+        error = f" ± {self.error:.1f}" if len(self.seeds) >= SEEDS else ""
+        return f"{self.mean:+.1f}{error}".replace("-", "−") if self.seeds else "–"

@@ -18,15 +18,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from steadygrad.paper.report import text
-from steadygrad.paper.report.fidelity import beside, departures, ranged, words
-from steadygrad.paper.report.section import Exhibit, Figure, Findings, Part, Section, Table, placed
+from steadygrad.paper.report.fidelity import Departure, departed, departures, words
+from steadygrad.paper.report.section import Exhibit, Figure, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import WHOLE, middle
-from steadygrad.paper.report.verdicts import NO_DATA, NOT_APPLICABLE, Verdict, as_published, kind, mark, where_assumptions_hold
+from steadygrad.paper.report.trial import WHOLE, Measure, drawn_of, median, methods_of
+from steadygrad.paper.report.verdicts import NO_DATA, Findings, Verdict, kind, mark
 
 Caller = Callable[..., str] | None
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = ("short", "number", "percent", "rough", "share", "times", "span", "strokes", "plural", "unbroken")
+FILTERS = ("short", "number", "percent", "rough", "span", "strokes", "plural", "unbroken")
 """Functions of text.py that templates use."""
 
 
@@ -40,12 +40,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark, "kind": kind}
-    filters |= {
-        "each": each,
-        "json": json.dumps,
-        "median": median_of,
-        "mean": statistics.fmean,
-    }
+    filters |= {"each": each, "json": json.dumps, "median": median, "mean": statistics.fmean}
     made.filters.update(filters)
     return made
 
@@ -56,10 +51,6 @@ def label(method: str) -> str:
 
 def each(items: Iterable[Any], function: Callable[[Any], Any]) -> list[Any]:
     return [function(item) for item in items]
-
-
-def median_of(values: Iterable[float | None]) -> float | None:
-    return middle(values, lambda value: value)
 
 
 def plain(words: str) -> str:
@@ -74,38 +65,35 @@ def cells(line: str) -> tuple[str, ...]:
 class Writer:
     """Writes one section; keeps its parts and exhibits in the order in which the templates name them."""
 
-    def __init__(self, name: str, found: Any) -> None:
+    def __init__(self, name: str, found: Any, shared: ModuleType | None = None) -> None:
+        """`shared`: what all templates of the section know besides."""
         self.name, self.found = name, found
+        self.shared = vars(shared) if shared else {}
         self.parts: list[Part] = []
         self.exhibits: list[Exhibit] = []
 
-    def write(self, title: str, claims: Sequence[ModuleType], settings: Table) -> Section:
-        """The section: the introduction, then the template of each claim."""
-        pages = {"intro": {}, **{claim.__name__.rpartition(".")[2]: vars(claim) for claim in claims}}
-        body = "".join(self.rendered(page, names) for page, names in pages.items())
+    def write(self, title: str, claims: Sequence[ModuleType | str], settings: Table) -> Section:
+        """The section: the introduction, then the template of each claim, or one that needs no code of its own."""
+        body = "".join(map(self.rendered, ("intro", *claims)))
         command = f"steadygrad run {self.name} --preset standard --out results"
         return Section(self.name, title, tuple(self.parts), tuple(self.exhibits), settings, command, Markup(body))
 
-    def rendered(self, page: str, names: dict[str, Any]) -> str:
+    def rendered(self, claim: ModuleType | str) -> str:
+        page, names = (claim, {}) if isinstance(claim, str) else (claim.__name__.rpartition(".")[2], vars(claim))
         fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
-        tools |= {"WHOLE": WHOLE, "beside": beside, "departures": departures, "ranged": ranged, "words": words}
-        return templates().get_template(f"{self.name}/{page}.html.jinja").render({**names, **tools})
+        tools |= {"WHOLE": WHOLE, "departed": departed, "departures": departures, "words": words, "effects": self.effects}
+        tools |= {"methods_of": methods_of, "drawn_of": drawn_of}
+        return templates().get_template(f"{self.name}/{page}.html.jinja").render({**self.shared, **names, **tools})
 
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
         """{% call(s) part("H1a", judged, "It learns", "0.3", "Why.") %}what s, the trials judged, have{% endcall %}"""
         published, corrected = findings
         words = [plain(caller(finding.of)) if caller and finding else "" for finding in findings]
         why = plain(why) + (f" Corrected: {words[1]}." if words[1] else "")
-        verdicts = Verdict(NO_DATA), Verdict(NO_DATA)
-        if published is not None:
-            rests: dict[str, Any] = {"length": published.length, "seeds": published.seeds}
-            ours = as_published(*published.readings, **rests, premise=published.premise, longer=published.longer)
-            verdicts = ours, verdicts[1]
-        if corrected is not None:
-            fixed = where_assumptions_hold(corrected.readings[0], corrected.seeds)
-            verdicts = verdicts[0], fixed if corrected.applicable else Verdict(NOT_APPLICABLE)
-        self.parts.append(Part(name, plain(text), plain(paper), words[0], *verdicts, why.strip()))
+        ours = published.as_published() if published else Verdict(NO_DATA)
+        fixed = corrected.where_assumptions_hold() if corrected else Verdict(NO_DATA)
+        self.parts.append(Part(name, plain(text), plain(paper), words[0], ours, fixed, why.strip()))
         return ""
 
     def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:
@@ -115,6 +103,15 @@ class Writer:
         rows = tuple(cells(line) for line in body.splitlines() if line.strip())
         made = Table(f"{self.name}-{name}", plain(caption), cells(head), rows, plain(note))
         return self.kept(made) if rows else ""
+
+    def effects(self, name: str, found: Sequence[Departure], about: str, measures: dict[str, tuple[Measure, int]]) -> str:
+        """The table of what single departures do: measures by name, each with its digits."""
+        which = ("", ", as it was", ", all seeds")
+        head = ("changed", "method", *(measure + column for column in which for measure in measures))
+        rows = tuple((one.changed, label(one.trial.method), *one.cells(list(measures.values()))) for one in found)
+        caption = f"{about}, beside the same seed without the change and the range over all seeds."
+        note = "A change that stays within the range over seeds says nothing."
+        return self.kept(Table(f"{self.name}-{name}", caption, head, rows, note)) if rows else ""
 
     def figure(self, name: str, draw: Callable[..., Any], *about: Any, records: int, alt: str, caller: Callable[[], str]) -> str:
         """The figure that draw(*about) makes at this place, its caption inside a call block; none without records."""

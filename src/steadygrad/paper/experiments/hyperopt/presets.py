@@ -83,7 +83,8 @@ def standard() -> Preset:
     trials += tuned(reshuffled, ("bptt", "neumann-rbp"))
     about = (
         "T = 100, 500, 1000 with K = 50, 40 meta steps, two seeds, both modes; as published also K = 100 and CG-RBP, with one "
-        "seed; costs at T = 1000 with K = 10, 50, 100."
+        "seed, and a single departure, the released order of the mini-batches, in two trials; costs at T = 1000 with K = 10, 50, "
+        "100."
     )
     return Preset(tuple(trials), 100, about)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.citation import cost, diagnosis, g1, g2, g3
-from steadygrad.paper.report.citation.trials import sort
+from steadygrad.paper.report.citation import cost, g1, g2, g3, trials
 from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.writing import Writer
 
@@ -17,12 +16,12 @@ ONLY_CORRECTED = ("length", "hidden", "dropout", "alpha", "prior")
 
 
 def section(records: Sequence[Record]) -> Section:
-    found = sort(records)
+    found = trials.sort(records)
     columns = {
         place.title: {k: None if k in ONLY_CORRECTED and place.mode == "as-published" else v for k, v in place.setting.items()}
         | {"seeds": place.seeds}
         for place in found.all
     }
-    return Writer("citation", found).write(
-        "Citation graphs", (g1, g2, g3, diagnosis, cost), generic.settings(columns, ("graph", "mode"))
+    return Writer("citation", found, trials).write(
+        "Citation graphs", (g1, g2, g3, cost, "fidelity"), generic.settings(columns, ("graph", "mode"))
     )

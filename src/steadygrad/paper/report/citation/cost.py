@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from steadygrad.paper.report.citation.trials import NAMES, gradients, test, validation
-from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.style import CHECKPOINTED
 from steadygrad.paper.report.trial import Group, called, median
-from steadygrad.paper.report.verdicts import Gap
-
-__all__ = ["NAMES", "gradients", "validation"]  # for the template
 
 
 def per_epoch(place: Group, method: str, name: str) -> float | None:
@@ -27,20 +21,3 @@ def in_turns(place: Group) -> dict[str, dict[str, float]]:
             numbers[name] = median(one[method][key] / one["bptt"][key] for one in found) or 0.0
         made[called(method)] = numbers
     return made
-
-
-def turned(found: Found) -> list[Group]:
-    return [place for place in found.all if in_turns(place)]
-
-
-def above_exact(place: Group, method: str) -> str:
-    """Test accuracy minus BPTT's, seed by seed, with its standard error where there are enough seeds; and over how many."""
-    gaps = place.gaps(method, "bptt", test)
-    mean = f"{sum(gaps) / len(gaps):+.1f}".replace("-", "−") if gaps else "–"
-    return f"{Gap.of(gaps) or mean} | {len(gaps)}"
-
-
-def strayed(place: Group) -> dict[str, list[float]]:
-    """How far the test accuracies of BPTT in less memory are from BPTT's, seed by seed, in points."""
-    gaps = {method: place.gaps(method, "bptt", test) for method in CHECKPOINTED}
-    return {method: list(map(abs, of)) for method, of in gaps.items() if of}

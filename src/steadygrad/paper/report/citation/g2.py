@@ -5,40 +5,28 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from steadygrad.paper.report.citation.g1 import counts, papers, spread
-from steadygrad.paper.report.citation.trials import PAPER, mean, validation
-from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.citation.trials import PAPER, validation
 from steadygrad.paper.report.trial import Group
-from steadygrad.paper.report.verdicts import Gap, Outcome, above, all_of
+from steadygrad.paper.report.verdicts import Gap, Outcome, all_of
 
-__all__ = ["counts", "papers", "spread"]  # for the template
 METHODS = ("artbp-uniform", "artbp-poisson", "neumann-rbp")
 PAPER_SEEDS = 10
 
 
-def gaps(place: Group) -> list[Gap | None]:
+def gaps(place: Group) -> list[Gap]:
     """By how much each is above the one before."""
     return [place.gap(later, earlier, validation) for earlier, later in pairwise(METHODS)]
 
 
 def order(place: Group) -> Outcome:
-    return all_of(map(above, gaps(place)))
+    return all_of(gap.above for gap in gaps(place))
 
 
 def seeds(place: Group) -> int:
     return min(len(place.of(method)) for method in METHODS)
 
 
-def means(place: Group) -> str:
-    found = [mean(place, method, validation) for method in METHODS]
-    return ", ".join(f"{value:.1f}" for value in found if value is not None)
-
-
 def paper_errors() -> float:
     """By how many standard errors of a difference of two means the paper's Neumann-RBP exceeds its Poisson ARTBP."""
     (low, a), (high, b) = ((float(x) for x in PAPER["cora"][m].split(" ± ")) for m in METHODS[1:])
     return (high - low) / math.sqrt((a * a + b * b) / PAPER_SEEDS)
-
-
-def tried(found: Found) -> list[Group]:
-    return [place for place in found.on("cora") if any(map(place.of, METHODS))]

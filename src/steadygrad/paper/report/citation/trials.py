@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report.sorting import Found, grouped, read, setting
 from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.style import CHECKPOINTED
-from steadygrad.paper.report.trial import TITLES, Group, Trial, seeds_of
-from steadygrad.paper.report.verdicts import Length
+from steadygrad.paper.report.text import to
+from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, seeds_of
+from steadygrad.paper.report.verdicts import Finding, Length
 
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
 PAIR = ("neumann-rbp", "tbptt")
@@ -71,8 +72,32 @@ def seeds_of_pair(place: Group) -> int:
     return min(seeds_of(place.of(method)) for method in PAIR)
 
 
-def mean(place: Group, method: str, measure: Callable[[Trial], float]) -> float | None:
-    return statistics.fmean(map(measure, place.of(method))) if place.of(method) else None
+def longer(found: Found, graph: str, judged: Finding | None) -> list[Group]:
+    """Trials as published of both methods that are longer than those that were judged, the longest first."""
+    known = found.lengths(graph) if judged else []
+    return [one for one in known if judged and one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
+
+
+def mean(place: Group, method: str, measure: Measure) -> float | None:
+    return statistics.fmean(place.over(method, measure)) if place.of(method) else None
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{deviation}" if values else "–"
+
+
+def papers(graph: str, *methods: str) -> list[str]:
+    """The paper's accuracies without their deviations."""
+    return [PAPER[graph][method].partition(" ")[0] for method in methods]
+
+
+def counts(places: Sequence[Group]) -> str:
+    """How many seeds the methods have: "as published: 10; corrected: 1 to 3" while it is running."""
+    counted = [sorted({len(p.of(m)) for m in p.methods() if m not in CHECKPOINTED} or {0}) for p in places]
+    spans = [to(str(of[0]), str(of[-1])) for of in counted]
+    return "; ".join(f"{TITLES[place.mode].lower()}: {span}" for place, span in zip(places, spans, strict=True))
 
 
 def sort(records: Sequence[Record]) -> Found:

@@ -7,14 +7,12 @@ import statistics
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import LOSS, PASSES, K, drawn, seen, trained, training
-from steadygrad.paper.report.panels import DOTTED, Panel, draw
+from steadygrad.paper.report.hopfield.trials import training
+from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.text import rough
 from steadygrad.paper.report.trial import Group, Trial, largest, ratio
 from steadygrad.paper.report.verdicts import Outcome
 
-__all__ = ["K", "drawn"]  # for the template
 FOLLOWS = 0.1
 """A curve follows BPTT's if they are nowhere further apart than this, relative to BPTT's, in any seed."""
 BLOWS_UP = 2.0
@@ -52,18 +50,19 @@ def apart(trial: Trial, exact: Trial) -> float:
     return largest(abs(ours - theirs) / theirs for curve in curves for ours, theirs in zip(*curve, strict=True)) or 0.0
 
 
-def distance(gap: float) -> str:
-    return "any distance" if math.isinf(gap) else rough(gap)
-
-
 def curves(found: Found) -> Picture:
+    def trained(trial: Trial) -> Points:
+        return range(1, 1 + len(training(trial))), training(trial)
+
+    def validated(trial: Trial) -> Points:
+        return trial.seen("pass"), trial.seen("l1")
+
     rows: list[list[Panel]] = []
-    for setting in found.all:
-        half = 0.5 * statistics.median(trial.result["initial_loss"] for trial in setting.trials)
-        series = {"training": trained, "validation": seen("l1")}
-        rows.append(
-            [Panel(setting.curves(s), f"{setting.title}: {name}", PASSES, LOSS, True, level=half) for name, s in series.items()]
-        )
+    for s in found.all:
+        half = 0.5 * statistics.median(trial.result["initial_loss"] for trial in s.trials)
+        axes = ("pass over the ten images", "mean L1 loss a pixel", True)
+        left = Panel(s.curves(trained), f"{s.title}: training", *axes, level=half)
+        rows.append([left, Panel(s.curves(validated), f"{s.title}: validation", *axes, level=half)])
     picture = draw(rows, {"half the initial loss": DOTTED})
     for left, right in zip(picture.axes[::2], picture.axes[1::2], strict=True):
         right.sharey(left)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from steadygrad.paper.report.hopfield.trials import left, training
-from steadygrad.paper.report.section import Findings
+from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.trial import WHOLE, Group, Trial
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.text import to
+from steadygrad.paper.report.trial import WHOLE, Group, Measure, Trial, largest, median, ratio
+from steadygrad.paper.report.verdicts import Findings, Outcome
 
-__all__ = ["left"]  # for the template
-ALL = {10: 1.0, 20: 1.0, 30: 1.0}
-PAPER = {"tbptt": ALL, "rbp-uniform": {10: 0.01, 20: 0.04, 30: 0.99}, "cg-rbp": ALL, "neumann-rbp": ALL}
-"""The paper's success rates, method and K."""
+COUNTS = [10, 20, 30]
+"""The paper's K."""
+PAPER = {"tbptt": (100, 100, 100), "rbp-uniform": (1, 4, 99), "cg-rbp": (100, 100, 100), "neumann-rbp": (100, 100, 100)}
+"""Its success rates in percent, by method, at each of them."""
 HALF = 0.5
+STARTS = ("rbp-uniform", "rbp-zeros")
+"""RBP from its random start, and from zero."""
 Success = Callable[[Trial], bool]
 
 
@@ -38,7 +39,7 @@ READINGS: dict[str, Success] = {"before any update": strict, "of the first pass"
 
 def rates(setting: Group, success: Success) -> dict[str, list[float]]:
     """Success rates, method by K; empty where one is missing."""
-    tried = {method: [setting.of(method, K) for K in of] for method, of in PAPER.items()}
+    tried = {method: [setting.of(method, K) for K in COUNTS] for method in PAPER}
     if not all(all(of) for of in tried.values()):
         return {}
     return {method: [statistics.fmean(map(success, trials)) for trials in of] for method, of in tried.items()}
@@ -49,8 +50,8 @@ def agrees(setting: Group, success: Success = strict) -> Outcome:
     found = rates(setting, success)
     if not found:
         return Outcome.MISSING
-    pairs = zip(found["rbp-uniform"], PAPER["rbp-uniform"].values(), strict=True)
-    sides = all((ours > HALF) == (paper > HALF) for ours, paper in pairs)
+    pairs = zip(found["rbp-uniform"], PAPER["rbp-uniform"], strict=True)
+    sides = all((ours > HALF) == (paper > 100 * HALF) for ours, paper in pairs)
     return Outcome.of(sides and all(rate == 1 for m, row in found.items() if m != "rbp-uniform" for rate in row))
 
 
@@ -74,19 +75,9 @@ def initial(setting: Group) -> tuple[float, float]:
     return statistics.median(trial.result["initial_loss"] for trial in setting.trials), first
 
 
-def first_ratios(setting: Group, method: str) -> list[str]:
-    """The final training loss over that of the first pass, at every K: the range over seeds."""
-    found = [[training(t)[-1] / training(t)[0] for t in setting.of(method, K)] for K in setting.counts]
-    return [f"{min(of):.2g}–{max(of):.2g}" if of else "–" for of in found]
-
-
-def paper_rates(method: str, counts: list[int]) -> str:
-    known = [f"{100 * PAPER[method][K]:.0f}" for K in counts if K in PAPER.get(method, {})]
-    return " / ".join(known) + " %" if len(known) == len(counts) else "–"
-
-
-def methods(found: Found) -> list[str]:
-    return ordered([trial.method for setting in found.all for trial in setting.trials])
+def first_ratio(trial: Trial) -> float:
+    """The final training loss over that of the first pass."""
+    return training(trial)[-1] / training(trial)[0]
 
 
 def tried(setting: Group, method: str) -> list[list[Trial]]:
@@ -96,19 +87,41 @@ def tried(setting: Group, method: str) -> list[list[Trial]]:
 
 
 def succeeded(setting: Group, method: str, success: Success) -> str:
-    """ "0 / 6 of 6", or "0 of 6 / 3 of 3" where there are not as many trials of each K."""
+    """At every K: "0 / 6 of 6", or "0 / 3 of 3 to 6" where there are not as many trials of each."""
     found = tried(setting, method)
-    counts, all_alike = [str(sum(map(success, of))) for of in found], len(set(map(len, found))) == 1
-    if all_alike:
-        return f"{' / '.join(counts)} of {len(found[0])}"
-    return " / ".join(f"{n} of {len(of)}" if of else "–" for n, of in zip(counts, found, strict=True)) or "–"
+    sizes = sorted(map(len, found))
+    counts = " / ".join(str(sum(map(success, of))) for of in found)
+    return f"{counts} of {to(str(sizes[0]), str(sizes[-1]))}" if found else "–"
 
 
-def wrong(setting: Group, method: str) -> str:
-    """The share of pixels that are wrong, in percent, at every K."""
-    return " / ".join(f"{wrong_pixels(of):.2f}" if of else "–" for of in tried(setting, method)) or "–"
+def at_each_count(setting: Group, method: str, measure: Measure) -> str:
+    """The mean over trials at every K."""
+    return " / ".join(f"{statistics.fmean(map(measure, of)):.2f}" if of else "–" for of in tried(setting, method)) or "–"
 
 
-def wrong_pixels(trials: Sequence[Trial]) -> float:
-    """In percent: mean over trials and ten corruptions drawn after training."""
-    return 100 * statistics.fmean(trial.result["pixel_error_fresh"] for trial in trials)
+def norm_of_start(trial: Trial) -> float:
+    """‖z₀‖ of original RBP, whose entries are uniform on [0, 1]: √(n/3) for n free neurons."""
+    return math.sqrt((trial.config["hidden"] + trial.config["side"] ** 2) / 3)
+
+
+def worst(trial: Trial, K: int) -> tuple[float, float, float]:
+    """What K steps leave of RBP's start, ρᴷ‖z₀‖/‖b‖, where it is largest along training; then ρ and ‖b‖ there."""
+    seen = zip(trial.seen("spectral_radius"), trial.seen("cotangent"), strict=True)
+    left = ((rho**K * norm_of_start(trial) / b, rho, b) for rho, b in seen if rho is not None and b)
+    return max(left, default=(math.nan, math.nan, math.nan))
+
+
+def at_worst(setting: Group, K: int) -> list[float | None]:
+    """In the middle of BPTT's trials: ρᴷ‖z₀‖/‖b‖ where it is largest, then ρ and ‖b‖ there."""
+    exact = setting.of("bptt") or setting.of("neumann-rbp")
+    return [median(of) for of in zip(*(worst(trial, K) for trial in exact), strict=True)]
+
+
+def residual(trial: Trial) -> float | None:
+    """The largest residual of the adjoint equation in training."""
+    return largest(trial.seen("adjoint_residual"))
+
+
+def ends(setting: Group, method: str, K: int) -> float | None:
+    """The final training loss relative to BPTT's from the same seed, in the middle of the seeds."""
+    return median(ratio(*(trial.result["final_loss"] for trial in pair)) for pair in setting.pairs(method, K))

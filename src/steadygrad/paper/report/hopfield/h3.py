@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, K, good, good_seeds
-from steadygrad.paper.report.section import Findings
-from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.hopfield.trials import GOOD, good
 from steadygrad.paper.report.style import WIDTH, look
 from steadygrad.paper.report.text import percent, rough
 from steadygrad.paper.report.trial import Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
-__all__ = ["K"]  # for the template
 RETRIEVED = 0.01
 """An image is retrieved if at most this share of its pixels is wrong, on average over seeds."""
 SURPLUS, LACKING = (213, 94, 0), (130, 195, 235)  # vermilion, light blue: dark and light in grey
@@ -36,10 +33,6 @@ def wrong(setting: Group) -> dict[str, float]:
 
 def retrieved(setting: Group) -> Outcome:
     return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if good(setting) else None)
-
-
-def judged(found: Found) -> Findings:
-    return found.judged(retrieved, seeds=good_seeds)
 
 
 def worst(setting: Group) -> str:
@@ -61,14 +54,15 @@ def digits(setting: Group) -> Picture:
     first = next(iter(trials.values()))
     side = first.config["side"]
     clean, corrupted = (unpacked(first.result["images"][key], side) for key in ("clean", "corrupted"))
-    rows = [("corrupted", first.result["pixel_error_corrupted"], plain(corrupted)), ("clean", 0.0, plain(clean))]
+    rows = [("corrupted", first.result["pixel_error_corrupted"], coloured(corrupted, corrupted))]
+    rows.append(("clean", 0.0, coloured(clean, clean)))
     for method, trial in trials.items():
         images = unpacked(trial.result["images"]["retrieved"], side)
-        rows.append((look(method).label, trial.result["pixel_error"], marked(images, clean)))
+        rows.append((look(method).label, trial.result["pixel_error"], coloured(images, clean)))
     picture = Picture(figsize=(WIDTH, 0.1 + 0.525 * len(rows)))
     axes = picture.subplots()
+    axes.imshow(sheet([images for _, _, images in rows]), interpolation="none")
     step = (side + GAP) * MAGNIFIED
-    axes.imshow(np.concatenate([strip(images) for _, _, images in rows]), interpolation="none")
     places = [step * i + step // 2 for i in range(len(rows))]
     axes.set_yticks(places, [label for label, _, _ in rows])
     axes.set_xticks([])
@@ -80,23 +74,20 @@ def digits(setting: Group) -> Picture:
     return picture
 
 
-def plain(images: Image) -> Image:
-    """Black on white, in three colours."""
-    return np.repeat((255 * (1 - images))[..., None], 3, axis=-1).astype(np.uint8)
-
-
-def marked(images: Image, clean: Image) -> Image:
-    """Wrong pixels in colour."""
-    out = plain(images)
-    out[(images == 1) & (clean == 0)] = SURPLUS
-    out[(images == 0) & (clean == 1)] = LACKING
+def coloured(images: Image, clean: Image) -> Image:
+    """Black on white, wrong pixels in colour."""
+    out = np.repeat((255 * (1 - images))[..., None], 3, axis=-1).astype(np.uint8)
+    out[images > clean] = SURPLUS
+    out[images < clean] = LACKING
     return out
 
 
-def strip(images: Image) -> Image:
-    """The images side by side with white between them, magnified so that no viewer blurs them."""
-    framed = np.pad(images, ((0, 0), (GAP - GAP // 2, GAP // 2), (GAP - GAP // 2, GAP // 2), (0, 0)), constant_values=255)
-    return np.concatenate(list(framed), axis=1).repeat(MAGNIFIED, axis=0).repeat(MAGNIFIED, axis=1)
+def sheet(rows: Sequence[Image]) -> Image:
+    """Rows of images with white between them, magnified so that no viewer blurs them."""
+    space = (GAP - GAP // 2, GAP // 2)
+    framed = np.pad(np.stack(rows), ((0, 0), (0, 0), space, space, (0, 0)), constant_values=255)
+    lines = np.concatenate([np.concatenate(list(row), axis=1) for row in framed])
+    return lines.repeat(MAGNIFIED, axis=0).repeat(MAGNIFIED, axis=1)
 
 
 def unpacked(packed: Sequence[str], side: int) -> Image:

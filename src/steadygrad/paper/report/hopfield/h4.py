@@ -1,20 +1,18 @@
-"""H4: the hidden state is steady within ten steps."""
+"""H4: the hidden state is steady within ten steps; energy and Jacobian there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import GOOD, K, drawn, good, good_seeds
+from steadygrad.paper.report.hopfield.trials import good
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
-from steadygrad.paper.report.section import Findings
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.trial import Group, Trial, middle
+from steadygrad.paper.report.trial import Group, Trial, finite, median
 from steadygrad.paper.report.verdicts import Outcome
 
-__all__ = ["GOOD", "K", "drawn"]  # for the template
 STEADY, WITHIN = 0.01, 10
 """Steady is where the state moves by less than this share of its norm a step; the paper says within ten steps."""
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -33,10 +31,6 @@ def steady(setting: Group) -> Outcome:
     return Outcome.of(all(step is not None and step <= WITHIN for step in steps(setting)))
 
 
-def judged(found: Found) -> Findings:
-    return found.judged(steady, seeds=good_seeds)
-
-
 def last_step(setting: Group) -> str:
     found = steps(setting)
     return "later than the last" if None in found else str(max(filter(None, found)))
@@ -49,9 +43,10 @@ def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     return None if last == len(relative) else last + 1
 
 
-def moved(setting: Group, key: str) -> float:
-    """How far step 10 moves the slowest image, median over trials."""
-    return middle(good(setting), lambda trial: trial.result[key]["relative"][WITHIN - 1]) or 0.0
+def radii(setting: Group) -> list[float | None]:
+    """The peak of ρ(J) in training, ρ(J) and ‖J‖₂ at the end: medians over trials."""
+    peaks = [max(finite(trial.seen("spectral_radius")), default=None) for trial in good(setting)]
+    return [median(peaks), *(median(trial.result[key] for trial in good(setting)) for key in ("spectral_radius", "norm"))]
 
 
 def spread(setting: Group, key: str, tolerance: float) -> str:
@@ -63,24 +58,13 @@ def spread(setting: Group, key: str, tolerance: float) -> str:
 
 
 def differences(found: Found) -> Picture:
-    def series(trial: Trial, key: str, norm: str) -> Points:
-        return range(1, 1 + len(trial.result[key][norm])), trial.result[key][norm]
+    def series(trial: Trial, key: str) -> Points:
+        return range(1, 1 + len(trial.result[key]["relative"])), trial.result[key]["relative"]
 
-    def above_rounding(axis: Axes) -> None:
-        axis.set_ylim(bottom=max(axis.get_ylim()[0], 1e-6))
-
+    about: dict[str, Any] = {"x": "step t", "y": "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", "log": True, "height": (FLOOR, 3)}
+    about |= {"level": STEADY, "at": WITHIN}
     rows: list[list[Panel]] = []
     for s in found.all:
-        words, y = ("step t", "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", True), "‖hₜ − hₜ₋₁‖"
-        clean, relative, absolute = (
-            s.curves(lambda t, key=key, norm=norm: series(t, key, norm))
-            for key, norm in ((CLEAN, "relative"), (CORRUPTED, "relative"), (CORRUPTED, "absolute"))
-        )
-        rows.append(
-            [
-                Panel(clean, f"{s.title}: clean", *words, level=STEADY, at=WITHIN, height=(FLOOR, 3)),
-                Panel(relative, "corrupted", *words, level=STEADY, at=WITHIN, height=(FLOOR, 3)),
-                Panel(absolute, "corrupted, absolute", words[0], y, True, at=WITHIN, last=above_rounding),
-            ]
-        )
+        clean, corrupted = (s.curves(lambda trial, key=key: series(trial, key)) for key in (CLEAN, CORRUPTED))
+        rows.append([Panel(clean, f"{s.title}: clean", **about), Panel(corrupted, "corrupted", **about)])
     return draw(rows, {f"step {WITHIN}; {STEADY:.0%}": DOTTED})

@@ -10,20 +10,15 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hyperopt.trials import Cell, Mode, steps_of
+from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Panel, Points, draw
-from steadygrad.paper.report.style import ordered
-from steadygrad.paper.report.trial import Trial, finite, median, ratio
+from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
 
-__all__ = ["median"]  # for the template
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
 LEVEL = 0.01
 """What differs by less than this share is level, neither below the other."""
 TENTH = 0.1
-MOST = 4
-"""Panels across."""
-Measure = Callable[[Trial], float | None]
 
 
 def end(curve: Sequence[float | None]) -> float | None:
@@ -49,11 +44,6 @@ def roughness(trials: Sequence[Trial]) -> float | None:
     return median(bend(trial.result["meta_loss"]) for trial in trials)
 
 
-def final(cell: Cell, method: str, measure: Measure = meta_end) -> float | None:
-    """Where a method's loss ends, median over seeds."""
-    return median(map(measure, cell.of(method)))
-
-
 def beside_exact(cell: Cell, method: str, measure: Measure = meta_end) -> float | None:
     """Where a method's loss ends, relative to BPTT's from the same seed; median over seeds."""
     return median(ratio(measure(trial), measure(exact)) for trial, exact in cell.pairs(method))
@@ -63,8 +53,8 @@ def smoother(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, float]]:
     """The bend at each T, over the methods and K that every T has: does it fall?"""
     cells = mode.evidence(lambda cell: True)
     trials = {T: [t for c in cells if c.T == T for t in c.trials] for T in sorted({c.T for c in cells})}
-    common = set.intersection(*({(t.method, steps_of(t)) for t in of} for of in trials.values())) if trials else set[Any]()
-    bends = {T: roughness([t for t in of if (t.method, steps_of(t)) in common]) for T, of in trials.items()}
+    common = set.intersection(*({(t.method, t.K) for t in of} for of in trials.values())) if trials else set[Any]()
+    bends = {T: roughness([t for t in of if (t.method, t.K) in common]) for T, of in trials.items()}
     known = {T: value for T, value in bends.items() if value is not None}
     falls = all(later < (1 - LEVEL) * earlier for earlier, later in pairwise(known.values()))
     return falls if len(known) > 1 else None, cells, known
@@ -83,16 +73,10 @@ def truncated_worse(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, dict
 
 def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> tuple[bool | None, list[Cell], list[bool]]:
     """Is Neumann-RBP's end below both rivals', in each setting?"""
-    ends = {cell.title: [final(cell, method, measure) for method in ("neumann-rbp", *RIVALS)] for cell in mode.cells}
+    ends = {cell.title: [cell.median(method, measure) for method in ("neumann-rbp", *RIVALS)] for cell in mode.cells}
     cells = mode.evidence(lambda cell: None not in ends[cell.title])
     below = [all((ends[c.title][0] or 0) < (1 - LEVEL) * (theirs or 0) for theirs in ends[c.title][1:]) for c in cells]
     return all(below) if below else None, cells, below
-
-
-def cosine(mode: Mode, method: str) -> float | None:
-    """To BPTT's hypergradient: the median over all T, K, seeds and meta steps at which it was taken."""
-    taken = [(t.result.get("reference") or {}).get("cosine") or [] for t in mode.tuned if t.method == method]
-    return median(value for one in taken for value in one)
 
 
 def tuned(trial: Trial) -> Points:
@@ -100,13 +84,6 @@ def tuned(trial: Trial) -> Points:
 
 
 def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str) -> Picture:
-    """A panel a T and K. Columns: T; rows: K; where some were not tried, those that were, one after the other."""
-    cells = sorted(mode.cells, key=lambda cell: (cell.K or 0, cell.T))
-    across = len(mode.lengths) if len(cells) == len(mode.lengths) * len(mode.counts) else min(MOST, len(cells))
-    panels = [Panel(cell.curves(series), cell.title, x, y, plainly=True) for cell in cells]
-    panels += [None] * (-len(cells) % across)
-    return draw([panels[place : place + across] for place in range(0, len(panels), across)], height=1.9)
-
-
-def methods(mode: Mode) -> list[str]:
-    return ordered([trial.method for trial in mode.tuned])
+    """A panel a T and K. Columns: T; rows: K."""
+    panels = {(cell.T, cell.K): Panel(cell.curves(series), cell.title, x, y, log=True) for cell in mode.cells}
+    return draw([[panels.get((T, K)) for T in mode.lengths] for K in mode.counts], height=1.9)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, final, neumann_lowest
+from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, neumann_lowest
 from steadygrad.paper.report.hyperopt.trials import Cell, Mode
 from steadygrad.paper.report.panels import Points
-from steadygrad.paper.report.text import percent, short
-from steadygrad.paper.report.trial import WHOLE, Trial, median, ratio
+from steadygrad.paper.report.trial import Trial, ratio
 
-__all__ = ["beside_exact", "curves", "final"]  # for the template
+__all__ = ["beside_exact", "curves"]  # for the template
 MATCHES = 1.5
 """Two losses match that are within this factor of each other."""
 GENERALLY = 0.75
 """The paper says "generally": in at least this share of the settings."""
-TEST = ("test_loss", "untuned_test_loss", "test_accuracy", "untuned_test_accuracy")
 
 
 def trained(trial: Trial) -> Points | None:
@@ -45,32 +42,12 @@ def inside(value: float) -> bool:
 outperforms = partial(neumann_lowest, measure=training_end)
 
 
-def weighed(trial: Trial) -> Points | None:
-    """The mean weight of images with a wrong label relative to that of the others, over meta steps."""
+def weighed(trial: Trial) -> float | None:
+    """The mean weight that tuning gives to images with a wrong label, relative to that of the others."""
     found = trial.result.get("weight") or {}
-    if not found.get("wrong"):
-        return None
-    values = [ratio(wrong, right) for wrong, right in zip(found["wrong"], found["right"], strict=True)]
-    return range(1, len(values) + 1), values
-
-
-def tested(mode: Mode) -> bool:
-    return any(trial.result.get("test_accuracy") is not None for trial in mode.tuned)
+    return ratio(found["wrong"][-1], found["right"][-1]) if found.get("wrong") else None
 
 
 def last_cosine(trial: Trial) -> float | None:
     """Of the hypergradient to BPTT's when they were last compared."""
     return ((trial.result.get("reference") or {}).get("cosine") or [None])[-1]
-
-
-def places(mode: Mode) -> list[tuple[Cell, str]]:
-    """Every setting and method; methods without a K once a T."""
-    found = [(cell, method) for cell in mode.cells for method in cell.methods()]
-    whole = {(cell.T, method): cell for cell, method in reversed(found) if method in WHOLE}
-    return [(cell, method) for cell, method in found if whole.get((cell.T, method), cell) is cell]
-
-
-def tests(trials: Sequence[Trial]) -> list[str]:
-    """Loss and accuracy on the test images, after tuning and without."""
-    found = {name: median(trial.result.get(name) for trial in trials) for name in TEST}
-    return [short(value) if value is None or "loss" in name else percent(value) for name, value in found.items()]

@@ -3,66 +3,97 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
-from matplotlib.figure import Figure as Picture
-
-from steadygrad.paper.report.hyperopt.costs import PAPER_T, Way, ways
-from steadygrad.paper.report.hyperopt.trials import (
-    PAPER_K,
-    UNROLLED,
-    Sorted,
-    last_words,
-    nearest,
-    steps_of,
-)
-from steadygrad.paper.report.panels import Panel, draw, marked
-from steadygrad.paper.report.section import Finding, Findings
-from steadygrad.paper.report.style import CHECKPOINTED, look
+from steadygrad.paper.report.hyperopt.hypergradients import cosine_at
+from steadygrad.paper.report.hyperopt.trials import LASTS, WAYS, Mode, Sorted, last_of, nearest, way_order
+from steadygrad.paper.report.style import CHECKPOINTED, look, place
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.trial import Trial, ratio, seeds_of
+from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
-__all__ = ["last_words"]  # for the template
 PAPER = ({10: 3.02, 50: 2.87, 100: 2.68}, {10: 4.35, 50: 4.25, 100: 4.11})
 """Ratios of time and of memory, by K."""
+PAPER_T = 1000
 NOISE = 0.2
 """Two measurements of the same ratio, hours apart on a shared machine, differed by up to this share."""
 FLAT_RATIO, FLAT_MB = 1.25, 5.0
 """Memory is flat in T if the largest T takes at most this many times, or MB more than, the smallest."""
-SHORTLY = {"full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
 TIME, MEMORY = 0, 1
+MEASURED = ("cpu_seconds", "memory_mb")
+"""CPU seconds of a meta step, and the memory that the process takes above its libraries and data, in MB."""
+
+
+def cost(trial: Trial, whose: str = "") -> list[float | None]:
+    """Time and memory of a meta step; whose="bptt_": BPTT's, measured in turns with the method's."""
+    return [trial.measured.get(whose + key) for key in MEASURED]
+
+
+def ratios(trial: Trial) -> list[float | None]:
+    """BPTT's divided by the method's."""
+    return list(map(ratio, cost(trial, "bptt_"), cost(trial)))
+
+
+def shares(trial: Trial) -> list[float]:
+    """Time and memory relative to BPTT's."""
+    return [1 / value if value else math.inf for value in ratios(trial)]
+
+
+def cosine(mode: Mode, trial: Trial) -> float | None:
+    """To BPTT's hypergradient: as the trial has it, or those that compare hypergradients at the same T and K."""
+    return trial.result.get("cosine") or cosine_at(mode, trial)
+
+
+def name(trial: Trial) -> str:
+    how = f", K = {trial.K}, last step on {LASTS[last_of(trial)]}" if last_of(trial) else ""
+    return look(trial.method).label + how
+
+
+def in_order(mode: Mode) -> list[Trial]:
+    """By the way to take the last step, method, T and K."""
+
+    def order(trial: Trial) -> tuple[int, ...]:
+        return way_order(last_of(trial) or WAYS[0]), place(trial.method), trial.T, trial.K
+
+    return sorted(mode.costs, key=order)
+
+
+def neumann(mode: Mode | None, last: str) -> list[Trial]:
+    """Neumann-RBP's costs, the last step taken this way."""
+    found = in_order(mode) if mode else []
+    return [trial for trial in found if (trial.method, last_of(trial)) == ("neumann-rbp", last)]
+
+
+def at_length(mode: Mode | None, last: str) -> list[Trial]:
+    """The same at T = 1000, or at the largest T that was measured."""
+    found = neumann(mode, last)
+    lengths = {trial.T for trial in found}
+    T = PAPER_T if PAPER_T in lengths else max(lengths, default=0)
+    return [trial for trial in found if trial.T == T]
 
 
 def judged(found: Sorted, what: int, last: str) -> Findings:
     """Are the ratios the paper's or better, within the noise? There is nothing to correct."""
     corrected = Finding(Outcome.MISSING, applicable=False)
-    way = next((way for way in ways(found) if (way.mode, way.last) == ("as-published", last)), None)
-    if way is None:
+    ours, paper = at_length(found.of("as-published"), last), PAPER[what]
+    if not ours:
         return None, corrected
-    paper, ratios = PAPER[what], {K: way.ratios("neumann-rbp", K)[what] for K in way.counts if K in PAPER[what]}
-    known = {K: value for K, value in ratios.items() if value is not None}
+    known = {t.K: value for t in ours if t.K in paper and (value := ratios(t)[what]) is not None}
     reaches = all(value >= (1 - NOISE) * paper[K] for K, value in known.items())
-    outcome = Outcome.of(reaches if way.T == PAPER_T and set(known) == set(paper) else None)
-    return Finding(outcome, (way, known.values()), way.seeds, way.length), corrected
+    T = ours[0].T
+    outcome = Outcome.of(reaches if T == PAPER_T and set(known) == set(paper) else None)
+    return Finding(outcome, list(known.values()), seeds_of(ours), Length(T, PAPER_T, "training steps")), corrected
 
 
-def flat(way: Way) -> str:
+def flat(found: Sorted, last: str) -> str:
     """Whether Neumann-RBP's memory grows with T."""
-    K = PAPER_K if PAPER_K in way.counts else way.counts[-1]
-    taken = {T: memory for T in way.lengths if (memory := way.cost("neumann-rbp", K, T)[MEMORY]) is not None}
+    ours = neumann(found.of("as-published"), last)
+    K = nearest(trial.K for trial in ours)
+    taken = {t.T: memory for t in ours if t.K == K and (memory := cost(t)[MEMORY]) is not None}
     if len(taken) < 2:
         return ""
-    (first, small), (last, large) = min(taken.items()), max(taken.items())
+    (shortest, small), (longest, large) = min(taken.items()), max(taken.items())
     words = "Flat" if large <= max(FLAT_RATIO * small, small + FLAT_MB) else "Not flat"
-    return f"{words} in T: {short(small)} MB at {first}, {short(large)} at {last}."
-
-
-def compared_ways(found: Sorted) -> list[tuple[Way, str, int | None]]:
-    """Every way with Neumann-RBP at each K, then BPTT with checkpoints in each mode."""
-    known = ways(found)
-    exact = [next(way for way in known if way.mode == mode) for mode in dict.fromkeys(way.mode for way in known)]
-    made: list[tuple[Way, str, int | None]] = [(way, "neumann-rbp", K) for way in known for K in way.counts]
-    return made + [(way, method, None) for way in exact for method in CHECKPOINTED if way.at(method, None)]
+    return f"{words} in T: {short(small)} MB at {shortest}, {short(large)} at {longest}."
 
 
 def rounded(value: float | None) -> str:
@@ -71,60 +102,18 @@ def rounded(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else short(float(f"{value:.2g}"))
 
 
-def beside(way: Way, method: str, K: int | None) -> tuple[str, float, float, float | None]:
-    """A method's name, its time and memory relative to BPTT's, and the cosine of its hypergradient to BPTT's."""
-    how = "" if method in UNROLLED else f", K = {K}, last step on {SHORTLY[way.last]}"
-    time, memory = (1 / value if value else math.inf for value in way.ratios(method, K))
-    return look(method).label + how, time, memory, way.cosine(method, K)
+def exact_ones(mode: Mode) -> list[Trial]:
+    """The exact hypergradient in little memory."""
+    return [trial for trial in in_order(mode) if trial.method in CHECKPOINTED]
 
 
-def little_memory(found: Sorted) -> list[tuple[Way, list[tuple[str, float, float, float | None]], dict[str, list[str]]]]:
-    """Of each mode: the exact hypergradient in little memory beside Neumann-RBP, and of each way of Neumann-RBP which exact ones
-    take no more memory, and no more time within the noise of the measurement."""
-    made: list[tuple[Way, list[tuple[str, float, float, float | None]], dict[str, list[str]]]] = []
-    for way in [way for way, method, _ in compared_ways(found) if method == CHECKPOINTED[-1]]:
-        exact = [beside(way, method, None) for method in CHECKPOINTED if way.at(method, None)]
-        ours = [beside(one, "neumann-rbp", nearest(one.counts)) for one in ways(found) if one.mode == way.mode]
-        beaten = {name: [e[0] for e in exact if e[2] <= memory and e[1] <= (1 + NOISE) * time] for name, time, memory, _ in ours}
-        made.append((way, exact + ours, beaten))
-    return made
+def ours_beside(mode: Mode) -> dict[str, Trial]:
+    """Neumann-RBP at one K, by each way to take the last step that was measured."""
+    found = {last: at_length(mode, last) for last in WAYS}
+    return {last: t for last, of in found.items() for t in of if nearest(one.K for one in of) == t.K}
 
 
-def grown(found: Sorted) -> list[Way]:
-    return [way for way in ways(found) if len(way.lengths) > 1]
-
-
-def everything(found: Sorted) -> list[tuple[Way, str, int | None]]:
-    """Every way, method and K that was measured over T; methods that take no last step of their own once."""
-    ways = grown(found)
-    kept = [(way, method) for way in ways for method in way.methods() if method not in UNROLLED or way is ways[0]]
-    return [(way, m, K) for way, m in kept for K in sorted(set(map(steps_of, way.of(m))), key=lambda K: K or 0)]
-
-
-def all_lengths(found: Sorted) -> list[int]:
-    return sorted({T for way in grown(found) for T in way.lengths})
-
-
-def measured(found: Sorted) -> int:
-    """How many trials were measured over T."""
-    return len({id(trial) for way in grown(found) for trial in way.trials})
-
-
-def over_lengths(found: Sorted) -> Picture:
-    """CPU time and memory of one meta step over T."""
-    rows: list[list[Panel]] = []
-    for way in grown(found):
-        K, T = nearest(way.counts), way.lengths
-        time, memory = (
-            {method: [(T, [way.cost(method, K, each)[what] for each in T])] for method in way.methods()}
-            for what in (TIME, MEMORY)
-        )
-        x, last = f"training steps T (K = {K})", partial(marked, places=T)
-        title = f"{way.title}, last step on {SHORTLY.get(way.last, way.last)}"
-        rows.append(
-            [
-                Panel(time, title, x, "CPU time, s", plainly=True, last=last),
-                Panel(memory, "", x, "memory, MB", plainly=True, last=last),
-            ]
-        )
-    return draw(rows)
+def beats(exact: Trial, ours: Trial) -> bool:
+    """Takes the exact one no more memory, and no more time within the noise of the measurement?"""
+    (time, memory), (our_time, our_memory) = shares(exact), shares(ours)
+    return memory <= our_memory and time <= (1 + NOISE) * our_time

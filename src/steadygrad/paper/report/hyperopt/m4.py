@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.m1 import TENTH
-from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted, seeds
-from steadygrad.paper.report.hyperopt.tsne import Path, embedded
-from steadygrad.paper.report.panels import Array, grid, legend, logarithmic
-from steadygrad.paper.report.section import Finding, Findings
-from steadygrad.paper.report.style import curve
-from steadygrad.paper.report.trial import MODES, Trial, median
-from steadygrad.paper.report.verdicts import Length, Outcome
+from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted
+from steadygrad.paper.report.panels import Array, Panel, Points, draw
+from steadygrad.paper.report.trial import Trial, median
+from steadygrad.paper.report.verdicts import Findings, Length
 
 METHODS = ("tbptt", "neumann-rbp")
 PAPER_META_STEPS = (20, 40)
@@ -25,24 +22,32 @@ STILL = 0.05
 """A path whose pace at the end is below this share of its mean rests: two such have no contrast."""
 
 
-def pace(steps: Sequence[int], states: Array) -> float | None:
-    """Speed along the path in the last tenth of the steps, relative to that along all of it: 1 moves on as ever, 0 rests.
+@dataclass(frozen=True)
+class Path:
+    """States of the weights at some steps of a training."""
 
-    None for a path without length.
-    """
-    path = np.linalg.norm(np.diff(states, axis=0), axis=1)
-    gaps = np.diff(np.asarray(steps, dtype=float))
-    if len(path) == 0 or path.sum() == 0 or gaps.sum() <= 0:
-        return None
-    late = np.asarray(steps[1:]) > steps[-1] - TENTH * (steps[-1] - steps[0])
-    return float((path[late].sum() / gaps[late].sum()) / (path.sum() / gaps.sum()))
+    steps: list[int]
+    states: Array
 
+    @property
+    def pace(self) -> float | None:
+        """Speed along the path in the last tenth of the steps, relative to that along all of it: 1 moves on as ever, 0 rests.
 
-def straightness(states: Array) -> float | None:
-    """Over the last half of the path: how far it gets, relative to how long it is. 1 goes straight on, 0 comes back."""
-    half = states[len(states) // 2 :]
-    length = float(np.linalg.norm(np.diff(half, axis=0), axis=1).sum())
-    return float(np.linalg.norm(half[-1] - half[0])) / length if length else None
+        None for a path without length.
+        """
+        path = np.linalg.norm(np.diff(self.states, axis=0), axis=1)
+        gaps = np.diff(np.asarray(self.steps, dtype=float))
+        if len(path) == 0 or path.sum() == 0 or gaps.sum() <= 0:
+            return None
+        first, last = self.steps[0], self.steps[-1]
+        late = np.asarray(self.steps[1:]) > last - TENTH * (last - first)
+        return float((path[late].sum() / gaps[late].sum()) / (path.sum() / gaps.sum()))
+
+    @property
+    def away(self) -> Points:
+        """The distance from the end, relative to that of the start; none where that is zero."""
+        far = np.linalg.norm(self.states - self.states[-1], axis=1)
+        return self.steps, [float(distance / far[0]) if far[0] and distance else None for distance in far]
 
 
 def paths(trial: Trial) -> dict[int, Path]:
@@ -57,9 +62,9 @@ def meta_steps(cell: Cell) -> list[int]:
     return [step for step in PAPER_META_STEPS if step in both] or sorted(both)[-2:]
 
 
-def walked(mode: Mode) -> list[Cell]:
-    """The settings in which both methods have paths."""
-    return [cell for cell in mode.cells if meta_steps(cell)]
+def snapshots(mode: Mode) -> list[tuple[Cell, int]]:
+    """The settings and meta steps at which both methods have paths."""
+    return [(cell, step) for cell in mode.cells for step in meta_steps(cell)]
 
 
 def of_step(cell: Cell, method: str, step: int) -> list[Path]:
@@ -67,12 +72,12 @@ def of_step(cell: Cell, method: str, step: int) -> list[Path]:
 
 
 def pace_of(cell: Cell, method: str, step: int) -> float | None:
-    return median(pace(path.steps, path.states) for path in of_step(cell, method, step))
+    return median(path.pace for path in of_step(cell, method, step))
 
 
 def paces(mode: Mode) -> list[tuple[float, float]]:
     """TBPTT's and Neumann-RBP's pace at the end, at the paper's meta steps, medians over seeds."""
-    places = [(cell, step) for cell in walked(mode) for step in meta_steps(cell) if step in PAPER_META_STEPS]
+    places = [(cell, step) for cell, step in snapshots(mode) if step in PAPER_META_STEPS]
     pairs = [(pace_of(cell, METHODS[0], step), pace_of(cell, METHODS[1], step)) for cell, step in places]
     return [(theirs, ours) for theirs, ours in pairs if theirs is not None and ours is not None]
 
@@ -82,49 +87,30 @@ def contrasts(pair: tuple[float, float]) -> bool:
     return theirs >= max(STILL, MORE * ours)
 
 
+def rests(mode: Mode) -> tuple[bool | None, list[Cell], list[tuple[float, float]]]:
+    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests?"""
+    found = paces(mode)
+    return all(map(contrasts, found)) if found else None, [cell for cell, _ in snapshots(mode)], found
+
+
 def judged(found: Sorted) -> Findings:
-    made: list[Finding | None] = []
-    for mode in map(found.of, MODES):
-        if mode is None or not paces(mode):
-            made.append(None)
-            continue
-        last = max(step for cell in walked(mode) for step in meta_steps(cell))
-        outcome, length = Outcome.of(all(map(contrasts, paces(mode)))), Length(last, max(PAPER_META_STEPS), "meta steps")
-        made.append(Finding(outcome, of=paces(mode), seeds=seeds(walked(mode)), length=length))
-    return made[0], made[1]
+    """The paper shows two meta steps: its length ends with the second."""
+    published, corrected = found.judged(rests)
+    mode = found.of("as-published")
+    last = max((step for _, step in snapshots(mode)), default=0) if mode else 0
+    return published and replace(published, length=Length(last, max(PAPER_META_STEPS), "meta steps")), corrected
 
 
-def straightness_of(cell: Cell, method: str, step: int) -> float | None:
-    return median(straightness(path.states) for path in of_step(cell, method, step))
+def shown(mode: Mode) -> Cell:
+    """The setting with the largest T and the K nearest to 50."""
+    return max((cell for cell, _ in snapshots(mode)), key=lambda cell: (cell.T, -abs((cell.K or 0) - PAPER_K)))
 
 
-def moved(cell: Cell, method: str, step: int) -> float | None:
-    """How far the last training step moves the state, as the implicit methods measure it."""
-    moves = [trial.result.get("movement") or [] for trial in cell.of(method)]
-    return median(of[step - 1] for of in moves if step <= len(of))
+def walks(cell: Cell) -> Picture:
+    def away(trial: Trial, step: int) -> Points | None:
+        path = paths(trial).get(step)
+        return path and path.away
 
-
-def shown(mode: Mode) -> tuple[Cell, dict[str, Trial]]:
-    """The setting with the largest T and the K nearest to 50, and a trial a method, of the lowest seed that both have."""
-    cell = max(walked(mode), key=lambda cell: (len(meta_steps(cell)), cell.T, -abs((cell.K or 0) - PAPER_K)))
-    trials = {m: [t for t in cell.of(m) if set(meta_steps(cell)) <= set(paths(t))] for m in METHODS}
-    common = set.intersection(*({trial.seed for trial in found} for found in trials.values()))
-    return cell, {m: next((t for t in found if t.seed in common), found[0]) for m, found in trials.items() if found}
-
-
-def walks(mode: Mode) -> Picture:
-    """Above: t-SNE of both paths, time as colour; below: the distance from the end, which no embedding can distort."""
-    cell, trials = shown(mode)
-    picture, rows = grid(2, len(meta_steps(cell)), 2.6)
-    dots: Any = None
-    for step, upper, lower in zip(meta_steps(cell), *rows, strict=True):
-        walked = {method: paths(trial)[step] for method, trial in trials.items()}
-        dots = embedded(upper, walked)
-        upper.set(title=f"Meta step {step}: t-SNE", xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
-        for method, path in walked.items():
-            curve(lower, method, path.steps, path.away)
-        lower.set(title="Distance from the end", xlabel="training step", ylabel="relative to the start's")
-        logarithmic(lower)
-    picture.colorbar(dots, ax=rows[0], label="training step", shrink=0.9)
-    legend(picture, rows[1:])
-    return picture
+    curves = {step: cell.curves(lambda trial, step=step: away(trial, step), METHODS) for step in meta_steps(cell)}
+    about: dict[str, Any] = {"x": "training step", "y": "distance from the end", "log": True}
+    return draw([[Panel(of, f"Meta step {step}", **about) for step, of in curves.items()]])

@@ -8,35 +8,20 @@ from typing import Any
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import style
-from steadygrad.paper.report.section import Finding, Findings
 from steadygrad.paper.report.sorting import grouped, rank, read, setting
-from steadygrad.paper.report.trial import MODES, TITLES, WHOLE, Group, Trial
-from steadygrad.paper.report.verdicts import Length, Outcome
+from steadygrad.paper.report.trial import MODES, TITLES, Group, Trial
+from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
 """The methods that go back through the training as it was, hence take no last step of their own choice."""
-LASTS = {
-    "full": "all training images (released code)",
-    "average": "mini-batches, averaged (the text)",
-    "step": "one mini-batch (the text)",
-    "fresh": "a new mini-batch a term",
-}
-"""On what an implicit method takes the last step, the way of the released code first."""
-WAYS = tuple(LASTS)
-FREE = (
-    "task",
-    "mode",
-    "method",
-    "last",
-    "steps",
-    "training_steps",
-    "meta_steps",
-    "seed",
-    "reference_every",
-    "trajectory",
-    "shuffle",
-)
-"""What may differ between trials of one setting."""
+LASTS = {"": "–", "full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
+"""On what an implicit method takes the last step, the way of the released code first; nothing where there is no choice."""
+WAYS = tuple(LASTS)[1:]
+VARIED = ("task", "mode", "method", "steps", "training_steps", "meta_steps", "seed")
+TUNED = (*VARIED, "reference_every", "trajectory", "shuffle")
+"""What may differ between tuning trials of one setting."""
+FREE = (*TUNED, "last")
+"""What may differ between other trials of one setting."""
 PAPER_META_STEPS = 100
 LEAST_T, LEAST_META_STEPS = 100, 20
 BEFORE = {"shuffle": False}
@@ -45,18 +30,11 @@ PAPER_K = 50
 """The K that is shown where there is room for one: the smaller of the paper's figures."""
 
 
-def steps_of(trial: Trial) -> int | None:
-    """K, of the methods that have one."""
-    return None if trial.method in WHOLE else trial.config["steps"]
-
-
-def training_steps(trial: Trial) -> int:
-    """The training steps."""
-    return trial.config["training_steps"]
-
-
 def last_of(trial: Trial) -> str:
-    return trial.config.get("last", WAYS[0])
+    """On what a method takes the last step; nothing where it has no choice."""
+    last = trial.config.get("last", "full")
+    all_alike = trial.config["mode"] == "corrected" and last == "step"  # every step takes all images there
+    return "" if trial.method in UNROLLED else "full" if all_alike else last
 
 
 @dataclass(frozen=True)
@@ -90,17 +68,13 @@ class Mode:
         return sorted({cell.T for cell in self.cells})
 
     @property
-    def counts(self) -> list[int | None]:
-        return sorted({cell.K for cell in self.cells}, key=lambda K: K or 0)
+    def counts(self) -> list[int]:
+        return sorted({cell.K or 0 for cell in self.cells})
 
     @property
     def tuned(self) -> tuple[Trial, ...]:
         """Every tuning trial that is shown, once."""
         return tuple({id(trial): trial for cell in self.cells for trial in cell.trials}.values())
-
-    @property
-    def implicit(self) -> list[Trial]:
-        return [trial for trial in self.tuned if trial.method not in UNROLLED]
 
     def evidence(self, enough: Callable[[Cell], bool]) -> list[Cell]:
         """Of the settings that have what it takes the ones with the paper's meta steps if there are some, else all. Too little
@@ -135,12 +109,8 @@ def finding(mode: Mode | None, rule: Rule) -> Finding | None:
     if holds is None:
         return None
     length = Length(min(cell.length.ran for cell in cells), PAPER_META_STEPS, "meta steps")
-    return Finding(Outcome.of(holds), of=numbers, seeds=seeds(cells), length=length)
-
-
-def seeds(cells: Sequence[Cell]) -> tuple[int, int]:
-    """The fewest and the most."""
-    return min(cell.seeds for cell in cells), max(cell.seeds for cell in cells)
+    seeds = [cell.seeds for cell in cells]
+    return Finding(Outcome.of(holds), of=numbers, seeds=(min(seeds), max(seeds)), length=length)
 
 
 def sort(records: Sequence[Record]) -> Sorted:
@@ -150,14 +120,12 @@ def sort(records: Sequence[Record]) -> Sorted:
 
 
 def sort_mode(name: str, trials: Sequence[Trial]) -> Mode:
-    tune, errors, costs = (main([trial for trial in trials if task(trial) == kind]) for kind in ("tune", "errors", "cost"))
-    implicit = [last_of(trial) for trial in tune if trial.method not in UNROLLED]
-    way = max(sorted(set(implicit), key=way_order), key=implicit.count, default=None)  # the released code's in a tie
-    aside = [trial for trial in tune if way not in (None, last_of(trial)) and trial.method not in UNROLLED]
-    made = tuple(cells([trial for trial in tune if trial not in aside]))
+    frees = {"tune": TUNED, "errors": FREE, "cost": FREE}
+    tune, errors, costs = (main([t for t in trials if task(t) == kind], free) for kind, free in frees.items())
+    made = tuple(cells(tune))
     tuned = {id(trial) for cell in made for trial in cell.trials}
-    anew = tuple(trial for trial in tune if trial.config["shuffle"] and id(trial) not in tuned and trial not in aside)
-    shown = tuned | {id(trial) for trial in (*aside, *anew, *errors, *costs)}
+    anew = tuple(trial for trial in tune if trial.config["shuffle"] and id(trial) not in tuned)
+    shown = tuned | {id(trial) for trial in (*anew, *errors, *costs)}
     return Mode(name, made, anew, tuple(errors), tuple(costs), len(trials) - len(shown))
 
 
@@ -168,38 +136,33 @@ def task(trial: Trial) -> str:
     return kind if needed.get(kind) else ""
 
 
-def main(trials: Sequence[Trial]) -> list[Trial]:
+def main(trials: Sequence[Trial], free: Sequence[str]) -> list[Trial]:
     """The trials of the setting on which most training was spent: quick ones do not push aside what is still being run. Of costs
     as large, those that were measured more often."""
 
     def spent(group: list[Trial]) -> tuple[int, int]:
-        return sum(training_steps(trial) * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
+        return sum(trial.T * trial.config["meta_steps"] for trial in group), group[0].config.get("repeats", 0)
 
-    return max(grouped(trials, lambda trial: setting(trial, FREE)), key=spent, default=[])
+    return max(grouped(trials, lambda trial: setting(trial, free)), key=spent, default=[])
 
 
 def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
     """Every T and K; of trials with different numbers of meta steps those that most methods share, then the longer ones."""
-    for T in sorted(set(map(training_steps, trials))):
-        of_length = [trial for trial in trials if training_steps(trial) == T]
-        for K in sorted(set(map(steps_of, of_length)) - {None}, key=lambda K: K or 0) or [None]:
-            seeds = {trial.seed for trial in of_length if steps_of(trial) == K}
-            here = [t for t in of_length if steps_of(t) == K or (steps_of(t) is None and t.seed in seeds)]
+    for T in sorted({trial.T for trial in trials}):
+        of_length = [trial for trial in trials if trial.T == T]
+        for K in sorted({trial.K for trial in of_length} - {0}) or [0]:
+            seeds = {trial.seed for trial in of_length if trial.K == K}
+            here = [trial for trial in of_length if trial.K in (0, K) and trial.seed in seeds]
             tried = grouped(here, lambda trial: (trial.config["meta_steps"], trial.config["shuffle"]))
             kept = max(tried, key=lambda group: (rank(group), group[0].config["meta_steps"]))
             length = Length(kept[0].config["meta_steps"], PAPER_META_STEPS, "meta steps")
-            title = f"T = {T}" if K is None else f"T = {T}, K = {K}"
+            title = f"T = {T}, K = {K}" if K else f"T = {T}"
             yield Cell(kept[0].config, tuple(kept), title, length, K, T=T)
 
 
 def way_order(way: str) -> int:
-    return WAYS.index(way) if way in WAYS else len(WAYS)
-
-
-def last_words(mode: str, way: str) -> str:
-    if mode == "corrected" and way in ("full", "step"):
-        return "the training images"  # training takes all of them in every step there: the two are one
-    return LASTS.get(way, way)
+    """The order of the ways in tables; what has no choice goes first."""
+    return list(LASTS).index(way)
 
 
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:

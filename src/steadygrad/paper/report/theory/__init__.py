@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
-from steadygrad.paper.report.section import Finding, Section
+from steadygrad.paper.report.section import Section
 from steadygrad.paper.report.sorting import read
 from steadygrad.paper.report.theory import a1, data, p1
 from steadygrad.paper.report.trial import Trial, seeds_of
-from steadygrad.paper.report.verdicts import Outcome
+from steadygrad.paper.report.verdicts import Finding, Outcome
 from steadygrad.paper.report.writing import Writer
 
 __all__ = ["section"]
@@ -48,4 +48,5 @@ def section(records: Sequence[Record]) -> Section:
     size = max((trial.config["size"] for trial in trials), default=0)
     kept = [trial for trial in trials if trial.config["size"] == size]
     maps = Maps(*(tuple(trial for trial in kept if trial.config["part"] == part) for part in ("series", "penalty")))
-    return Writer("theory", maps).write("Theory and data", (p1, a1, data), generic.shared([trial.config for trial in kept]))
+    settings = generic.settings({"value": generic.alike([trial.config for trial in kept])})
+    return Writer("theory", maps).write("Theory and data", (p1, a1, data), settings)

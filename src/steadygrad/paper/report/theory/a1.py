@@ -9,7 +9,6 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.panels import Panel, Points
 from steadygrad.paper.report.panels import draw as draw_panels
 from steadygrad.paper.report.theory.p1 import centre
-from steadygrad.paper.report.trial import Trial
 
 __all__ = ["centre"]  # for the template
 PENALTIES = ("column-l1", "gershgorin", "lanczos", "frobenius", "spectral")
@@ -35,16 +34,9 @@ def right(found: Any) -> list[str]:
 
 
 def draw(found: Any) -> Picture:
-    def over_steps(trial: Trial, key: str) -> Points:
-        return range(len(trial.result[key])), trial.result[key]
+    def curves(key: str) -> dict[str, list[Points]]:
+        ends = {name: [trial.result[key] for trial in found.of(name)] for name in PENALTIES}
+        return {name: [(range(len(values)), values) for values in of] for name, of in ends.items()}
 
-    panels = [
-        Panel(
-            {name: [over_steps(trial, key) for trial in found.of(name)] for name in PENALTIES},
-            title,
-            "step of Adam",
-            log=key == "adjoint_error",
-        )
-        for key, title in SHOWN.items()
-    ]
+    panels = [Panel(curves(key), title, "step of Adam", log=key == "adjoint_error") for key, title in SHOWN.items()]
     return draw_panels([panels], height=2.6)

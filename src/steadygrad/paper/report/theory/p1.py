@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.panels import DASHED, Panel, Points
+from steadygrad.paper.report.panels import Panel, Points
 from steadygrad.paper.report.panels import draw as draw_panels
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Trial, middle
+from steadygrad.paper.report.trial import Trial, median
 
 EQUAL = 1e-11
 """Two gradients in float64 are equal that differ by less, relative to their norm: rounding is 1e-16 a step, and grows."""
@@ -45,29 +44,18 @@ def over(trial: Trial) -> float:
 
 def centre(trials: Iterable[Trial], key: str, place: int | None = None) -> float | None:
     """The median over maps of a number, or of one of a list of them."""
-    return middle(trials, lambda trial: trial.result[key] if place is None else trial.result[key][place])
+    return median(trial.result[key] if place is None else trial.result[key][place] for trial in trials)
 
 
 def draw(found: Any) -> Picture:
+    def curves(trials: Iterable[Trial], keys: dict[str, str]) -> dict[str, list[Points]]:
+        return {method: [(trial.result["K"], trial.result[key]) for trial in trials] for key, method in keys.items()}
+
     upper: list[Panel] = []
     lower: list[Panel] = []
-    for radius in found.radii:
-        trials = found.at(radius)
-        errors = {method: measured(trials, key) for key, method in METHODS.items()}
-        upper.append(
-            Panel(
-                errors, f"ρ(J) = {short(centre(trials, 'spectral_radius'))}", "", "relative error", log=True, height=(1e-16, 30)
-            )
-        )
-
-        def bounds(axis: Axes, trials: list[Trial] = trials) -> None:
-            for trial in trials:
-                axis.plot(trial.result["K"], trial.result["bound"], **DASHED)
-
-        series = {"neumann-rbp": measured(trials, "p3")}
-        lower.append(Panel(series, "", "K", "norm of the error", log=True, height=(1e-12, 1e6), last=bounds))
-    return draw_panels([upper, lower], {"bound of P3": DASHED}, 2.1)
-
-
-def measured(trials: Iterable[Trial], key: str) -> list[Points]:
-    return [(trial.result["K"], trial.result[key]) for trial in trials]
+    for trials in map(found.at, found.radii):
+        title = f"ρ(J) = {short(centre(trials, 'spectral_radius'))}"
+        upper.append(Panel(curves(trials, METHODS), title, "", "relative error", log=True, height=(1e-16, 30)))
+        bounded = curves(trials, {"p3": "neumann-rbp", "bound": "bound"})
+        lower.append(Panel(bounded, "", "K", "norm of the error", log=True, height=(1e-12, 1e6)))
+    return draw_panels([upper, lower], height=2.1)
