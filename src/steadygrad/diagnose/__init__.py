@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.diagnose.advice import Used
 from steadygrad.diagnose.checks import CALLS, Parameters, compare_derivative, dependence_on, difference_of_two_calls
 from steadygrad.diagnose.decay import observe
-from steadygrad.diagnose.diagnosis import Diagnosis, Finding, worst
+from steadygrad.diagnose.diagnosis import Diagnosis, Finding
 from steadygrad.diagnose.effort import QUICK, THOROUGH, Effort
 from steadygrad.diagnose.motion import follow, other_starts
 from steadygrad.diagnose.progress import Progress
-from steadygrad.diagnose.scale import Scale
+from steadygrad.diagnose.scale import Scale, Units, in_units
 from steadygrad.diagnose.spectrum import largest_singular_value, smallest_singular_value, spectrum
-from steadygrad.diagnose.units import Units, in_units
-from steadygrad.diagnose.used import Used
 from steadygrad.diagnose.verdict import findings
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
@@ -90,7 +89,10 @@ def diagnose(
         rtol = max(rtol, 4 * torch.finfo(layout.dtype).eps)
         effort = replace(QUICK if quick else THOROUGH, starts=starts and not quick)
         examination = _Examination(Update(update, args, layout), flat, rtol, effort, Progress(progress), seed)
-        examination.look(_flat_cotangent(cotangent, h, layout), parameters)
+        try:
+            examination.measure(_flat_cotangent(cotangent, h, layout), parameters)
+        finally:
+            examination.progress.end()
     return examination.conclude(used)
 
 
@@ -119,14 +121,8 @@ class _Examination:
         self.evaluations = 0
         self.found = Diagnosis(size=h.shape[1], problems=h.shape[0], eps=torch.finfo(update.precision).eps)
 
-    def look(self, cotangent: Tensor | None, parameters: Parameters | None) -> None:
-        """All measurements, as far as they can be had."""
-        try:
-            self.measure(cotangent, parameters)
-        finally:
-            self.progress.end()
-
     def measure(self, cotangent: Tensor | None, parameters: Parameters | None) -> None:
+        """All measurements, as far as they can be had."""
         with torch.no_grad():
             finite = bool(self.h.isfinite().all()) and bool(self.call(self.h).isfinite().all())
             if not finite:
@@ -185,11 +181,11 @@ class _Examination:
         if not outer.radius.isfinite().all():
             self.add(differentiable=False)
             return
-        radius = worst(outer.radius)
+        radius = outer.radius.max().item()
         eigenvalues = outer.values[int(outer.radius.argmax())].tolist()
         self.add(spectral_radius=radius, radii=tuple(outer.radius.tolist()), eigenvalues=tuple(eigenvalues))
         bounds = set() if outer.converged else {"spectral_radius"}
-        b = self.noise() if cotangent is None else jacobian.cotangent(cotangent)
+        b = self.noise() if cotangent is None else jacobian.back(cotangent)
         self.progress.begin("decay of the series")
         decay = observe(jacobian, b, radius if outer.converged else 0.0, self.effort.decay, self.effort.solve)
         self.add(decay=decay, own_cotangent=cotangent is not None)
@@ -198,7 +194,7 @@ class _Examination:
             largest = largest_singular_value(jacobian, self.noise(), self.effort.bidiagonal)
             self.progress.begin("smallest singular value of I − J")
             smallest = smallest_singular_value(jacobian, self.noise(), self.effort)
-            self.add(norm=worst(largest.value), min_singular_value=worst(smallest.value, largest=False))
+            self.add(norm=largest.value.max().item(), min_singular_value=smallest.value.min().item())
             bounds |= {name for name, e in {"norm": largest, "min_singular_value": smallest}.items() if not e.converged}
             self.progress.begin("distance to the steady state")
             distance, known = self.distance(jacobian)

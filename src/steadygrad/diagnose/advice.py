@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 from steadygrad.diagnose.diagnosis import Diagnosis
-from steadygrad.diagnose.used import Used, joined
+from steadygrad.solution import Solution
 
 DOUBLE = 1e-15
 """The rounding unit is below this in float64 only."""
 
 _DRIFTS = (
-    "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training "
-    "add sg.penalty.spectral, "
+    "Let the inputs enter at every step, not through h0 alone; normalise the weights of F; in training add sg.penalty.spectral, "
     'sg.penalty.frobenius or sg.penalty.column_l1. Without a steady state use gradient="bptt" or "tbptt".'
 )
-
-
 _NO_CREEP = (
     ("anderson", "use forward=sg.Anderson()"),
     ("newton", "use forward=sg.Newton(), which does not creep"),
@@ -28,6 +27,36 @@ _AGAINST_CYCLES = (
 )
 _FRAGILE_SOLVERS = (("auto", 'use gradient="auto"'), ("lsqr", 'use gradient="lsqr"'))
 _NEED_INVERSE_ONLY = (("auto", '"auto"'), ("gmres", '"gmres"'), ("normalcg", '"cg-rbp"'))
+
+
+@dataclass(frozen=True)
+class Used:
+    """The methods in use, as far as they were told: by `forward=`, `gradient=`, or a Solution that was handed over."""
+
+    forward: str = ""
+    """The forward solver as code, such as `Picard(damping=0.5)`."""
+    gradient: str = ""
+    """The adjoint solver or the gradient method as code or by its short name."""
+
+    @classmethod
+    def of(cls, solution: Solution | None, forward: Any, gradient: Any) -> Used:
+        adjoint = solution.adjoint if solution is not None else None
+        told = gradient if isinstance(gradient, str) else "" if gradient is None else repr(gradient)
+        return cls("" if forward is None else repr(forward), told or ("" if adjoint is None else adjoint.solver))
+
+    def left(self, *options: tuple[str, str]) -> list[str]:
+        """The texts of those options, (mark, text), whose mark is not in what is used."""
+        everything = f"{self.forward} {self.gradient}".lower()
+        return [text for mark, text in options if mark.lower() not in everything]
+
+
+def joined(options: list[str], last: str) -> str:
+    """“A, B, or C.” of the options that are left; `last` where none is."""
+    if not options:
+        return last
+    head, tail = options[:-1], options[-1]
+    text = f"{', '.join(head)}, or {tail}" if head else tail
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def not_creeping(used: Used) -> str:

@@ -53,17 +53,15 @@ class Decay:
         return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(rate))
 
 
-SOLVE = 300
-"""Steps for the adjoint that the errors of the series are measured against."""
 NEGLIGIBLE, BEYOND = 1e-12, 1e12
 """Terms relative to b where looking on is of no use: nothing is left, or the series diverges."""
 
 
-def observe(jacobian: Linear, b: Tensor, radius: float = 0.0, terms: int = 100, steps: int = SOLVE) -> Decay:
+def observe(jacobian: Linear, b: Tensor, radius: float, terms: int, steps: int) -> Decay:
     """The norms of (Jᵀ)ᵏ b, and of the errors of the partial sums, which are (Jᵀ)ᴷ⁺¹ z for (I − Jᵀ) z = b.
 
     Proposition 3 bounds the error by ‖J‖ᴷ⁺¹, which says nothing where ‖J‖ > 1; this is the error itself. The slowest
-    problem of a batch decides. At most 2·terms products and one solve.
+    problem of a batch decides. At most 2·terms products and one solve, of at most that many steps.
     """
     lengths = torch.tensor(norms(b), dtype=torch.float64, device=b.device).unsqueeze(1)
     b = torch.where(lengths > 0, b.double() / lengths, 0.0).to(b.dtype)

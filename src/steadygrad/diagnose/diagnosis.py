@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from steadygrad.diagnose.checks import Dependence, Derivative
 from steadygrad.diagnose.decay import Decay
 from steadygrad.diagnose.motion import Motion, Start
@@ -130,12 +128,7 @@ class Diagnosis:
             "trustworthy": self.trustworthy,
             "findings": [finding.kind for finding in self.findings],
             "motion": self.motion.kind,
-            "relative_residual": _finite(self.relative_residual),
-            "distance": _finite(self.distance),
-            "spectral_radius": _finite(self.spectral_radius),
-            "norm": _finite(self.norm),
-            "min_singular_value": _finite(self.min_singular_value),
-            "non_normality": _finite(self.non_normality),
+            **{name: _finite(getattr(self, name)) for name in _NUMBERS},
             "not_settled": sorted(self.bounds),
             "neumann_steps": {str(rtol): self.steps_for(rtol) for rtol in (1e-2, 1e-3, 1e-5)},
             "derivative_mismatch": None if self.derivative is None else _finite(self.derivative.mismatch),
@@ -155,10 +148,8 @@ class Diagnosis:
         return table(self)
 
 
+_NUMBERS = ("relative_residual", "distance", "spectral_radius", "norm", "min_singular_value", "non_normality")
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def worst(values: Tensor, largest: bool = True) -> float:
-    """The number of the worst problem."""
-    return (values.max() if largest else values.min()).item()

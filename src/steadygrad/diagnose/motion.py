@@ -11,8 +11,6 @@ from torch import Tensor
 
 from steadygrad.diagnose.scale import Map, Scale
 
-STEPS = 60
-"""Applications of F after which the motion of a state is judged."""
 LONGEST_CYCLE = 16
 """Longest period looked for: that many states in memory."""
 SAME = 0.01
@@ -41,7 +39,7 @@ class Motion:
     """How many problems are not steady."""
 
 
-def follow(update: Map, h: Tensor, rtol: float, scale: Scale, steps: int = STEPS) -> tuple[Motion, Tensor]:
+def follow(update: Map, h: Tensor, rtol: float, scale: Scale, steps: int) -> tuple[Motion, Tensor]:
     """Apply F `steps` times from h, see what happens, and return the last state too."""
     states: deque[Tensor] = deque([h], maxlen=LONGEST_CYCLE + 1)
     moves: list[list[float]] = []
@@ -62,7 +60,7 @@ def follow(update: Map, h: Tensor, rtol: float, scale: Scale, steps: int = STEPS
     returns = [scale.worst(last - states[-1 - period], sizes) for period in range(2, len(states))]
     left = scale.worst(last, sizes)
     kinds = [
-        _Row([r[i] for r in relative], [m[i] for m in moves], [apart[i] for apart in returns], left[i]).motion(rtol)
+        _judged([r[i] for r in relative], [m[i] for m in moves], [apart[i] for apart in returns], left[i], rtol)
         for i in range(len(h))
     ]
     worst = min(kinds, key=lambda motion: _WORST_FIRST.index(motion.kind))
@@ -74,49 +72,41 @@ def follow(update: Map, h: Tensor, rtol: float, scale: Scale, steps: int = STEPS
 _WORST_FIRST = ["nonfinite", "growing", "drifting", "cycle", "approaching", "steady"]
 
 
-@dataclass(frozen=True)
-class _Row:
-    """The trace of one problem."""
+def _judged(relative: list[float], moves: list[float], returns: list[float], size: float, rtol: float) -> Motion:
+    """The motion of one problem.
 
-    relative: list[float]
-    """Each step relative to the state that it led to."""
-    moves: list[float]
-    """Each step relative to the first state."""
-    returns: list[float]
-    """How far the last state is from that of two, three, … steps before, relative to the first state."""
-    size: float
-    """The last state relative to the first."""
+    `relative` is each step beside the state that it led to, `moves` beside the first state, `returns` how far the last state
+    is from that of two, three, … steps before, and `size` its own, both beside the first state.
+    """
+    if not math.isfinite(relative[0]):
+        return Motion("nonfinite", ())
+    if relative[0] <= rtol:
+        return Motion("steady", ())
+    if not math.isfinite(moves[-1]):
+        return Motion("growing", ())
+    arrived = next((step for step, r in enumerate(relative) if r <= rtol), None)
+    if arrived is not None:
+        return Motion("approaching", (), steps_left=arrived)
+    period = _period(moves, returns)
+    if period:
+        return Motion("cycle", (), period=period)
+    half = len(moves) // 2
+    rate = (moves[-1] / moves[half]) ** (1 / max(1, len(moves) - 1 - half)) if moves[half] else 0.0
+    if rate < APPROACH:
+        # The relative residual never falls on the way to zero; what counts there is the absolute one.
+        ahead = max(0.0, math.log(rtol / relative[0]) / math.log(rate)) if rate > 0 else 1.0
+        return Motion("approaching", (), steps_left=ahead)
+    return Motion("growing" if size > FAR and rate > GROWTH else "drifting", ())
 
-    def motion(self, rtol: float) -> Motion:
-        if not math.isfinite(self.relative[0]):
-            return Motion("nonfinite", ())
-        if self.relative[0] <= rtol:
-            return Motion("steady", ())
-        if not math.isfinite(self.moves[-1]):
-            return Motion("growing", ())
-        arrived = next((step for step, r in enumerate(self.relative) if r <= rtol), None)
-        if arrived is not None:
-            return Motion("approaching", (), steps_left=arrived)
-        period = self._period()
-        if period:
-            return Motion("cycle", (), period=period)
-        half = len(self.moves) // 2
-        rate = (self.moves[-1] / self.moves[half]) ** (1 / max(1, len(self.moves) - 1 - half)) if self.moves[half] else 0.0
-        if rate < APPROACH:
-            # The relative residual never falls on the way to zero; what counts there is the absolute one.
-            ahead = max(0.0, math.log(rtol / self.relative[0]) / math.log(rate)) if rate > 0 else 1.0
-            return Motion("approaching", (), steps_left=ahead)
-        return Motion("growing" if self.size > FAR and rate > GROWTH else "drifting", ())
 
-    def _period(self) -> int:
-        """The period of a cycle in the last states, 0 if there is none: the state comes back, though it moves."""
-        move = self.moves[-1]
-        for period, apart in enumerate(self.returns, start=2):
-            earlier = -1 - period * max(1, len(self.moves) // 2 // period)
-            falls = move < FALLING * self.moves[max(earlier, -len(self.moves))]
-            if not falls and apart < SAME * move:
-                return period
-        return 0
+def _period(moves: list[float], returns: list[float]) -> int:
+    """The period of a cycle in the last states, 0 if there is none: the state comes back, though it moves."""
+    for period, apart in enumerate(returns, start=2):
+        earlier = -1 - period * max(1, len(moves) // 2 // period)
+        falls = moves[-1] < FALLING * moves[max(earlier, -len(moves))]
+        if not falls and apart < SAME * moves[-1]:
+            return period
+    return 0
 
 
 @dataclass(frozen=True)

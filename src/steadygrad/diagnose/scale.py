@@ -1,4 +1,4 @@
-"""How large a change of a state is: leaf by leaf, each against its own size, and the worst leaf counts."""
+"""How large a change of a state is, leaf by leaf, each against its own size; and J in units of the leaves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import leaf_norms
 from steadygrad.state import Layout
+from steadygrad.update.jacobian import Jacobian
 
 Map = Callable[[Tensor], Tensor]
 
@@ -18,6 +19,9 @@ NUDGE = 1e-3
 rounding (its square in float32)."""
 ZERO = 10
 """A leaf below so many times rtol of what it can become is zero as far as a relative tolerance can tell."""
+
+MIXED = 100.0
+"""Leaves whose elements differ by more than this factor are of different units; below it they are left as they are."""
 
 
 class Scale:
@@ -75,6 +79,46 @@ class Scale:
     def relative(self, change: Tensor, h: Tensor) -> list[float]:
         """For each problem the largest change of a leaf, relative to that leaf at h."""
         return self.worst(change, self.sizes(h))
+
+
+class Units:
+    """D⁻¹ J D, with D the sizes of the elements: similar to J, so that ρ is the same; `state` and `back` convert."""
+
+    def __init__(self, jacobian: Jacobian, units: Tensor | None) -> None:
+        self._of = jacobian
+        self._units = units
+        self.products = 0
+
+    def vjp(self, v: Tensor) -> Tensor:
+        """D Jᵀ D⁻¹ v."""
+        self.products += 1
+        return self.back(self._of.vjp(self.state(v)))
+
+    def jvp(self, v: Tensor) -> Tensor:
+        """D⁻¹ J D v."""
+        self.products += 1
+        return self.state(self._of.jvp(self.back(v)))
+
+    def dense(self) -> Tensor:
+        """D⁻¹ J D as matrices (problems, size, size)."""
+        J = self._of.dense()
+        return J if self._units is None else J / self._units.unsqueeze(2) * self._units.unsqueeze(1)
+
+    def state(self, v: Tensor) -> Tensor:
+        """A state in these units: D⁻¹ v."""
+        return v if self._units is None else v / self._units
+
+    def back(self, v: Tensor) -> Tensor:
+        """A state in these units as the user has it, or a cotangent of the user's in these units: D v."""
+        return v if self._units is None else v * self._units
+
+
+def in_units(jacobian: Jacobian, units: Tensor) -> Units:
+    """J in the given units, (problems, size), where they are mixed; as it is elsewhere."""
+    largest = units.amax(dim=1, keepdim=True)
+    if bool((units.amin(dim=1, keepdim=True) * MIXED >= largest).all()):
+        return Units(jacobian, None)
+    return Units(jacobian, (units / largest).to(jacobian.layout.dtype))
 
 
 def _leaf_norms(layout: Layout, flat: Tensor) -> Tensor:

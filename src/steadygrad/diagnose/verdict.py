@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from steadygrad.diagnose.advice import DOUBLE, expansive, fragile, not_creeping, rest
+from steadygrad.diagnose.advice import DOUBLE, Used, expansive, fragile, not_creeping, rest
 from steadygrad.diagnose.diagnosis import Diagnosis, Finding
-from steadygrad.diagnose.used import Used
 from steadygrad.solution import Status
 
 FRAGILE = 1e-2

@@ -6,12 +6,11 @@ from steadygrad.hyper.constraints import Free, Log, Logit, Softplus
 from steadygrad.hyper.forward import Forward
 from steadygrad.hyper.gradient import hypergradient
 from steadygrad.hyper.history import Candidate, MetaStep, Tuning
-from steadygrad.hyper.many import tune_many
+from steadygrad.hyper.many import Tuned, Tunings, tune_many
 from steadygrad.hyper.optimiser import SGD
-from steadygrad.hyper.overview import Tuned, Tunings
 from steadygrad.hyper.problem import NonfiniteError
+from steadygrad.hyper.resolve import Average, Fresh, Full, Last
 from steadygrad.hyper.result import Hypergradient
-from steadygrad.hyper.samples import Average, Fresh, Full, Last
 from steadygrad.hyper.tuning import tune
 
 __all__ = [

@@ -1,11 +1,11 @@
-"""How a tuning shows itself: a bar on a terminal where rich is installed, plain lines elsewhere, or nothing."""
+"""How tunings show themselves: one by a bar on a terminal where rich is installed, by plain lines elsewhere; several by lines."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -77,3 +77,31 @@ class Bar:
         elif self._shown and (entry.rejected or time.monotonic() >= self._next or self._done == self._total):
             self._next = time.monotonic() + INTERVAL
             print(f"tuning {self._done}/{self._total}: {text}", file=sys.stderr, flush=True)
+
+
+class Overview:
+    """A line on the standard error stream when a tuning ends, and now and then how far the others are."""
+
+    def __init__(self, starts: Mapping[str, Any], shown: bool) -> None:
+        self._starts, self._shown = starts, shown
+        self._running: dict[str, str] = {}
+        self._ended = 0
+        self._next = time.monotonic() + INTERVAL
+
+    def step(self, name: str, message: tuple[int, int, str]) -> None:
+        """How far a tuning is: meta steps done, of how many, and a word."""
+        done, total, text = message
+        self._running[name] = f"{self._starts[name]!r:.40} at {done}/{total}, {text}" if total else text
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + INTERVAL
+            self._say("; ".join(self._running.values()))
+
+    def ended(self, name: str, came: str) -> None:
+        """What has come of a tuning."""
+        self._running.pop(name, None)
+        self._ended += 1
+        self._say(f"{self._starts[name]!r:.40}: {came}")
+
+    def _say(self, text: str) -> None:
+        if self._shown:
+            print(f"tunings {self._ended}/{len(self._starts)}: {text}", file=sys.stderr, flush=True)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from steadygrad.gradient import BPTT, Implicit
-from steadygrad.hyper.batches import Stream
-from steadygrad.hyper.estimate import Estimate
 from steadygrad.hyper.forward import Forward, forward
 from steadygrad.hyper.implicit import implicit_at
 from steadygrad.hyper.memory import Kept, readable
 from steadygrad.hyper.problem import Inner
-from steadygrad.hyper.replay import Replay, affordable, size_of
-from steadygrad.hyper.resolve import Differentiated
+from steadygrad.hyper.replay import Mark, Replay, affordable, size_of
+from steadygrad.hyper.resolve import AVERAGED, Average, Last, Samples
 from steadygrad.hyper.rest import Rest, Travel
-from steadygrad.hyper.samples import AVERAGED, Average, Last, Samples
+from steadygrad.hyper.result import Chosen, Estimate
+from steadygrad.hyper.training import Training
 from steadygrad.hyper.trust import unfinished
-from steadygrad.hyper.unrolled import Recording
 from steadygrad.linear import Auto, Neumann
 from steadygrad.solution import OnFailure, magnitude
 
@@ -29,16 +26,6 @@ on digits, 90 steps: 3.3 times with six)."""
 TERMS = 50
 """Terms of the Neumann series that stands for a training that is neither at rest nor fits in any way. On that CNN, with 90 and
 300 steps, full batches and small ones, 50 terms were as near to BPTT as TBPTT(50), without its memory."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A hypergradient with the method that was taken and, unless it was asked for, why; `doubt` says what speaks against it."""
-
-    estimate: Estimate
-    method: Differentiated
-    reason: str = ""
-    doubt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,106 +54,74 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
     for 2, which starts again after the first step.
     """
     random = torch.get_rng_state()
-    stream = inner.batches.stream(recall=True)
-    start = Replay.start(inner, stream)
-    recording, batch = Recording(inner, inner.state), next(stream)
-    if not inner.trainer:
-        recording.attach()
+    training = Training(inner, inner.batches.stream(recall=True))
+    start = Replay.start(inner, training.stream)
+    training.read()
+    if inner.trainer is None:
+        training.attach()  # so that the graph of the first step is as large as the others'
     with Kept() as kept:
-        recording.step(batch)
+        training.take(graph=True)
     size = max(1, kept.bytes())
     price = f"the graphs of {inner.steps} steps take about {readable(size * inner.steps)}, with {readable(terms.memory)} allowed"
     fits = inner.steps == 1 or size * inner.steps <= terms.memory  # no method takes less than the graph of one step
     if not fits and sum(value.numel() for value in inner.hyper.values()) <= FEW:
-        del recording
+        del training
         torch.set_rng_state(random)
         return Chosen(forward(inner), Forward(), f"exact, one number after the other: {price}")
-    inner.show(1, recording.state)
-    training = _Training(inner, stream, recording, batch)
+    training.show()
     if not fits:
-        checkpoints = affordable(inner.steps, terms.memory, size, size_of(inner.state))
-        if checkpoints is not None:
-            training.replay = Replay(inner, checkpoints.plan(inner.steps, known=True), start)
-        return _beyond_memory(training, terms, price, checkpoints)
+        return _beyond_memory(training, terms, price, affordable(inner.steps, terms.memory, size, size_of(inner.state)), start)
     if terms.ongoing and inner.steps > 2:
         return _end_or_steps(training, terms, price)
-    return Chosen(training.recorded(), BPTT(), f"exact: {price}")
+    training.go_on(inner.steps, graph=True)
+    return Chosen(training.estimate(), BPTT(), f"exact: {price}")
 
 
-class _Training:
-    """A training after its first step, which has a graph."""
-
-    def __init__(self, inner: Inner, stream: Stream, recording: Recording, batch: Any) -> None:
-        self.inner, self.stream, self.recording, self.batch = inner, stream, recording, batch
-        self.done = 1
-        self.replay: Replay | None = None
-        """What is kept of the states, where training may have to be gone back over without graphs."""
-
-    def recorded(self) -> Estimate:
-        """The rest of the steps with their graphs, and back through all that has one."""
-        while self.done < self.inner.steps:
-            self.recording.step(next(self.stream))
-            self._count()
-        return self.recording.estimate()
-
-    def _count(self) -> None:
-        self.done += 1
-        self.inner.show(self.done, self.recording.state)
-
-    def watched(self, steps: int, record: bool) -> Rest:
-        """On until that many steps are done, with or without a graph, and how far from rest that is."""
-        travel = Travel(self.inner, steps)
-        travel.see(0, self.inner.state, self.batch)
-        if not record:
-            self.recording.forget()
-        while self.done < steps:
-            self._keep()
-            self.batch = next(self.stream)
-            travel.see(self.done, self.recording.state, self.batch)
-            (self.recording.step if record else self.recording.pass_over)(self.batch)
-            self._count()
-        return travel.rest(self.recording.state)
-
-    def unwatched(self, steps: int) -> None:
-        """On until that many steps are done, without a graph."""
-        while self.done < steps:
-            self._keep()
-            self.recording.pass_over(next(self.stream))
-            self._count()
-
-    def _keep(self) -> None:
-        if self.replay is not None:
-            self.replay.see(self.done, self.recording.state, self.stream)
+def _watched(training: Training, graph: bool) -> Rest:
+    """On until one step is left, with a graph or without, and how far from rest that is."""
+    inner = training.inner
+    travel = Travel(inner, inner.steps - 1)
+    travel.see(0, inner.state, training.batch)
+    while training.done < inner.steps - 1:
+        training.read()
+        travel.see(training.done, training.state, training.batch)
+        training.take(graph)
+        training.show()
+    return travel.rest(training.state)
 
 
-def _end_or_steps(training: _Training, terms: Terms, price: str) -> Chosen:
+def _end_or_steps(training: Training, terms: Terms, price: str) -> Chosen:
     """Steps of an ongoing training whose graphs fit: its end, where it has come to one that can be differentiated."""
-    rest = training.watched(training.inner.steps - 1, record=True)
+    rest = _watched(training, graph=True)
     if not rest.state:
-        return Chosen(training.recorded(), BPTT(), f"exact for these steps; training has not come to rest, and {price}")
+        training.go_on(training.inner.steps, graph=True)
+        return Chosen(training.estimate(), BPTT(), f"exact for these steps; training has not come to rest, and {price}")
     found = _implicit(training, Implicit(Auto()), terms)
     if found.sound and unfinished(found.left, found.value.item()) is None:
         return Chosen(found, Implicit(Auto()), _at_rest(rest))
-    training.recording.step(training.batch)  # at rest all steps have the same batch; the stream may be past it
+    training.take(graph=True)  # at rest all steps have the same batch; the stream may be past it
     reason = f"exact for these steps; training is nearly at rest, but its end could not be differentiated well, and {price}"
-    return Chosen(training.recording.estimate(), BPTT(), reason)
+    return Chosen(training.estimate(), BPTT(), reason)
 
 
-def _beyond_memory(training: _Training, terms: Terms, price: str, checkpoints: BPTT | None) -> Chosen:
+def _beyond_memory(training: Training, terms: Terms, price: str, checkpoints: BPTT | None, start: Mark) -> Chosen:
     """A training whose graphs do not fit: its end, if it comes to rest in time, else all steps, by the states that fit."""
-    steps, replay = training.inner.steps, training.replay
-    rest = training.watched(steps - 1, record=False)
+    steps, replay = training.inner.steps, None
+    training.forget()
+    if checkpoints is not None:
+        training.keeper = replay = Replay(training.inner, checkpoints.plan(steps, known=True), start)
+    rest = _watched(training, graph=False)
     if rest.derivative or (terms.ongoing and rest.state):
         return Chosen(_implicit(training, Implicit(Auto()), terms), Implicit(Auto()), f"{_at_rest(rest)}, and {price}")
     if checkpoints is None or replay is None:
         return _nothing_fits(training, terms, price)
-    training.unwatched(steps)
-    replay.ended(training.recording.detached())
+    training.go_on(steps)
+    replay.ended(training.detached())
     reason = f"exact, taking steps again: training has not come to rest, and {price}"
     return Chosen(replay.estimate(), checkpoints, reason, replay.doubt)
 
 
-def _nothing_fits(training: _Training, terms: Terms, price: str) -> Chosen:
+def _nothing_fits(training: Training, terms: Terms, price: str) -> Chosen:
     """A training that is not at rest, and not even a few of its states fit: a Neumann series, not exact and said to be so."""
     method = Implicit(Neumann(steps=TERMS))
     what = f"{TERMS} terms of a Neumann series at the end of {training.inner.steps} steps"
@@ -185,10 +140,9 @@ def _at_rest(rest: Rest) -> str:
     return f"training has come to rest, {magnitude(rest.left)} of the state left to go"
 
 
-def _implicit(training: _Training, method: Implicit, terms: Terms) -> Estimate:
+def _implicit(training: Training, method: Implicit, terms: Terms) -> Estimate:
     """By the step that comes next, which is the last."""
-    inner, source = training.inner, training.inner.batches
+    source = training.inner.batches
     count = 1 if callable(source.source) else source.distinct or AVERAGED  # a function may have no batches past the end
     by_default = Last() if isinstance(method.solver, Auto) or count == 1 else Average(min(count, AVERAGED))
-    samples = terms.last or by_default
-    return implicit_at(inner, training.recording.detached(), training.stream, method, samples, terms.on_failure)
+    return implicit_at(training, method, terms.last or by_default, terms.on_failure)

@@ -12,7 +12,7 @@ from steadygrad.diagnose.checks import Derivative, compare_derivative
 from steadygrad.diagnose.scale import Scale
 from steadygrad.hyper.objective import value_of
 from steadygrad.hyper.optimiser import Descent, Optimiser
-from steadygrad.hyper.problem import Hyper, Inner, Trainer
+from steadygrad.hyper.problem import Hyper, Inner
 from steadygrad.state import Layout, State, map_state
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Jacobian
@@ -61,7 +61,7 @@ def broken(inner: Inner) -> str | None:
     least = 0.0 if exact else COARSE
     wrong = {what: one.mismatch for what, one in found.items() if one.wrong and one.mismatch > least}
     for what, mismatch in wrong.items():
-        where = _IN_A_MODEL if isinstance(inner.step, Trainer) else _IN_A_STEP
+        where = _IN_A_STEP if inner.trainer is None else _IN_A_MODEL
         return (
             f"the derivative of a training step in its {what}, as autograd has it, differs from what the step does by "
             f"{mismatch:.0%}, so the hypergradient is wrong. {where}"
@@ -115,7 +115,7 @@ _IN_A_MODEL = (
 
 def following(inner: Inner, state: State) -> str | None:
     """Words for buffers that training has changed and that the objective uses, without a derivative; None if there are none."""
-    if not inner.trainer:
+    if inner.trainer is None:
         return None
     moving, after = inner.split.part(state)
     _, before = inner.split.part(inner.state)

@@ -11,18 +11,17 @@ import torch
 
 from steadygrad.gradient import BPTT, TBPTT, Implicit
 from steadygrad.hyper.batches import Batches
-from steadygrad.hyper.choice import Chosen, Terms, choose
+from steadygrad.hyper.choice import Terms, choose
 from steadygrad.hyper.derivative import broken, broken_at_first, following
-from steadygrad.hyper.forward import Forward, forward
+from steadygrad.hyper.forward import Forward, agreement, forward
 from steadygrad.hyper.implicit import implicit
-from steadygrad.hyper.memory import allowed, check_memory
+from steadygrad.hyper.memory import allowed
 from steadygrad.hyper.problem import Inner, Objective, Observe, Step
 from steadygrad.hyper.replay import replayed
-from steadygrad.hyper.resolve import Differentiated, HyperMethod, check_left_open, resolve_method, resolve_samples
-from steadygrad.hyper.result import Hypergradient, judged
-from steadygrad.hyper.samples import Samples
-from steadygrad.hyper.trust import agreement, disagrees, say
-from steadygrad.hyper.unrolled import unrolled
+from steadygrad.hyper.resolve import Differentiated, HyperMethod, Samples, asked_for, resolve_samples
+from steadygrad.hyper.result import Chosen, Hypergradient
+from steadygrad.hyper.training import unrolled
+from steadygrad.hyper.trust import disagrees, judged, say
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, SteadyStateError, check_on_failure
 from steadygrad.state import State
@@ -91,19 +90,15 @@ def hypergradient(
     check_count("steps", steps, least=1)
     if torch.is_inference_mode_enabled():
         raise SteadyStateError("a hypergradient was asked for under torch.inference_mode(), which forbids gradients; leave it.")
-    check_memory(memory)
     source = Batches.of(batches)
+    resolved = asked_for(method, memory, last, source)
     inner = Inner.of(step, hyper, objective, replace(source, first=first, steps=steps), steps, state)
     inner = replace(inner, observe=observe)
-    if method is None:
-        check_left_open(last, source)
+    if resolved is None:
         terms = Terms(allowed(memory, inner.device), ongoing, last, on_failure)
         plan = partial(choose, inner, terms)
     else:
-        if memory is not None:
-            raise ValueError(f"memory={memory} is for method=None, which chooses by it; {method!r} would ignore it.")
-        resolved = resolve_method(method)
-        plan = partial(_asked_for, inner, resolved, resolve_samples(resolved, last, source), on_failure)
+        plan = partial(_taken, inner, resolved, resolve_samples(resolved, last, source), on_failure)
     if check is not False:
         say(broken(inner) if check else broken_at_first(inner), on_failure)
     with torch.random.fork_rng(enabled=seed is not None):
@@ -119,7 +114,7 @@ def hypergradient(
     return found
 
 
-def _asked_for(inner: Inner, method: Differentiated, samples: Samples, on_failure: OnFailure) -> Chosen:
+def _taken(inner: Inner, method: Differentiated, samples: Samples, on_failure: OnFailure) -> Chosen:
     """By the method that the caller named."""
     if isinstance(method, Implicit):
         estimate = implicit(inner, method, samples, on_failure)

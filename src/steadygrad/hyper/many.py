@@ -4,24 +4,76 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import pickle
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from steadygrad.calls import Again, Call, Event, Folder, Lost, Raised, Ray, Returned, Said, collected_warnings, crew, fresh_start
-from steadygrad.hyper.bar import told_to
+from steadygrad.hyper.bar import Overview, told_to
 from steadygrad.hyper.history import Tuning
-from steadygrad.hyper.overview import Overview, Tuned, Tunings
 from steadygrad.solution import OnFailure, check_on_failure, report_failure
 
 TICK = 0.5  # seconds between two looks
 PAUSE = 0.5  # seconds between two messages about progress
 TuningOf = Callable[[Any, Path | None], Tuning]
 """tuning(start, checkpoint): builds a model, its data and its step, and returns hyper.tune(..., checkpoint=checkpoint)."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One start of `tune_many`, and what came of it.
+
+    >>> Tuned(start=3, tuning=None, error="Traceback ...\\nValueError: too steep").reason
+    'ValueError: too steep'
+    """
+
+    start: Any
+    tuning: Tuning | None = field(repr=False)
+    error: str | None = None
+    """The traceback of what it raised, or how its worker was lost."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """The validation loss of the tuning; infinite for one that failed or is NaN, so that it comes last."""
+        if self.tuning is None or math.isnan(self.tuning.loss):
+            return math.inf
+        return self.tuning.loss
+
+    @property
+    def reason(self) -> str:
+        """The last line of the error."""
+        return (self.error or "").strip().splitlines()[-1] if self.error else ""
+
+
+@dataclass(frozen=True)
+class Tunings:
+    """What `tune_many` found.
+
+    >>> Tunings(done=[], failed=[]).best
+    Traceback (most recent call last):
+    ...
+    ValueError: no tuning ended well, so none is the best.
+    """
+
+    done: list[Tuned]
+    """Those that ended, by their validation loss, the lowest first; in the order of the starts where two are equal."""
+    failed: list[Tuned]
+    """Those that raised an error, in the order of the starts."""
+
+    @property
+    def best(self) -> Tuned:
+        """The one with the lowest validation loss."""
+        if self.done:
+            return self.done[0]
+        reasons = "".join(f" From {tuned.start!r:.80}: {tuned.reason}." for tuned in self.failed)
+        raise ValueError(f"no tuning ended well, so none is the best.{reasons}")
 
 
 def tune_many(
@@ -83,7 +135,7 @@ def tune_many(
                 result = _heard(waiting[name], event, lambda message, name=name: overview.step(name, message))
                 if result is not None:
                     ended[name] = result
-                    overview.ended(name, result)
+                    overview.ended(name, f"loss {result.loss:.4g}" if result.tuning is not None else f"failed: {result.reason}")
     return _concluded([ended[name] for name in waiting], on_failure)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.hyper.problem import Hyper, Inner, Trainer, with_gradient
+from steadygrad.hyper.problem import Hyper, Inner, with_gradient
+from steadygrad.hyper.result import Gradients
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import State
 
@@ -29,7 +30,7 @@ def value_of(inner: Inner, state: State, hyper: Hyper, see: Callable[[Tensor], N
             raise ValueError("objective yielded no part: is the validation set empty, or an iterator that is used up?")
         return value
 
-    return inner.step.evaluate(whole, state, hyper) if isinstance(inner.step, Trainer) else whole(state, hyper)
+    return whole(state, hyper) if inner.trainer is None else inner.trainer.evaluate(whole, state, hyper)
 
 
 def _number(value: Any) -> Tensor:
@@ -47,7 +48,11 @@ class Slope:
 
     value: Tensor
     state: list[Tensor]
-    direct: dict[str, Tensor | None]
+    direct: Gradients
+
+    def gradients(self, through: Sequence[Tensor | None]) -> Gradients:
+        """dL/dθ by name: what comes through the steps, one a hyperparameter, and the direct part."""
+        return {name: total(own, g) for own, (name, g) in zip(through, self.direct.items(), strict=True)}
 
 
 def slope(inner: Inner, state: State) -> Slope:
@@ -86,13 +91,16 @@ def _grad(part: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
         ) from error
 
 
-def pull(images: Sequence[Tensor], cotangents: Sequence[Tensor], hyper: Hyper, keep_graph: bool = False) -> list[Tensor | None]:
-    """The vector-Jacobian product with respect to each hyperparameter; None where nothing depends on it."""
+def pull(
+    images: Sequence[Tensor], cotangents: Sequence[Tensor], inputs: Iterable[Tensor], keep_graph: bool = False
+) -> list[Tensor | None]:
+    """The vector-Jacobian product with respect to each input; None where nothing depends on it."""
+    inputs = list(inputs)
     moved = [(image, v) for image, v in zip(images, cotangents, strict=True) if image.requires_grad]
     if not moved:
-        return [None] * len(hyper)
+        return [None] * len(inputs)
     outputs, given = zip(*moved, strict=True)
-    return list(torch.autograd.grad(outputs, list(hyper.values()), given, retain_graph=keep_graph, allow_unused=True))
+    return list(torch.autograd.grad(outputs, inputs, given, retain_graph=keep_graph, allow_unused=True))
 
 
 def total(*parts: Tensor | None) -> Tensor | None:

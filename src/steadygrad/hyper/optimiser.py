@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from steadygrad.hyper.attention import attention_for_a_graph, transformed
 from steadygrad.hyper.compiled import Compiled
 from steadygrad.hyper.model import Model, Named
-from steadygrad.hyper.problem import Hyper
+from steadygrad.hyper.problem import Hyper, attention_for_a_graph, transformed
 from steadygrad.state import State
 
 Loss = Callable[[Any, Any, Hyper], Tensor]

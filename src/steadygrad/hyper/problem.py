@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from steadygrad.hyper.attention import attention_for_a_graph
 from steadygrad.hyper.batches import Batches
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
+from steadygrad.state.tree import fill, template_of
+from steadygrad.update.attention import differentiable_attention
 
 Hyper = dict[str, Tensor]
 Step = Callable[[State, Hyper, Any], State]
@@ -62,7 +65,8 @@ class Split:
     moves: tuple[bool, ...]
 
     @classmethod
-    def of(cls, state: State, carried: frozenset[str]) -> Split:
+    def of(cls, state: State, step: Step) -> Split:
+        carried = step.carried if isinstance(step, Trainer) else frozenset[str]()
         moves: list[bool] = []
         parts = state.items() if isinstance(state, dict) else [("", state)]
         for key, part in parts:
@@ -72,7 +76,7 @@ class Split:
             moves += [leaf.dtype.is_floating_point and key not in carried for leaf in leaves]
         if not any(moves):
             raise TypeError("the state has no floating-point tensor that training could move.")
-        return cls(map_state(lambda _: None, state), tuple(moves))
+        return cls(template_of(state), tuple(moves))
 
     def part(self, state: State) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors that move, and those that are carried."""
@@ -81,13 +85,9 @@ class Split:
         return moving, [leaf.detach() for leaf, moves in zip(leaves, self.moves, strict=True) if not moves]
 
     def join(self, moving: Sequence[Tensor], carried: Sequence[Tensor]) -> State:
+        """The state of such tensors."""
         a, b = iter(moving), iter(carried)
-        leaves = iter([next(a) if moves else next(b) for moves in self.moves])
-        return _fill(self.template, leaves)
-
-
-def _itself(leaf: Tensor) -> Tensor:
-    return leaf
+        return fill(self.template, (next(a) if moves else next(b) for moves in self.moves))
 
 
 def alike(a: State, b: State) -> bool:
@@ -102,20 +102,18 @@ def alike(a: State, b: State) -> bool:
 def _check_state(state: State, own: State) -> None:
     if not alike(state, own):
         raise TypeError(f"state is {structure_of(state):.300}; this step needs one like its initial(): {structure_of(own):.300}.")
-    for leaf, expected in zip(in_order(map_state(lambda _: None, own), state), leaves_of(own), strict=True):
+    for leaf, expected in zip(in_order(template_of(own), state), leaves_of(own), strict=True):
         if leaf.shape != expected.shape:
             raise ValueError(f"state has a tensor of shape {tuple(leaf.shape)} where the model has {tuple(expected.shape)}.")
 
 
-def _fill(template: State, leaves: Any) -> State:
-    if template is None:
-        return next(leaves)
-    if isinstance(template, dict):
-        return {key: _fill(item, leaves) for key, item in template.items()}
-    items = [_fill(item, leaves) for item in template]
-    if isinstance(template, list):
-        return items
-    return type(template)(*items) if hasattr(template, "_fields") else tuple(items)
+def start_of(step: Step, state: State | None) -> State:
+    """The state that training starts from: as given, or that of the model."""
+    if state is not None:
+        return state
+    if not isinstance(step, Trainer):
+        raise TypeError("a step of your own needs state=..., the state that training starts from.")
+    return step.initial()
 
 
 @dataclass(frozen=True)
@@ -139,22 +137,19 @@ class Inner:
             raise TypeError(f"step must be callable as step(state, hyper, batch); got {type(step).__name__}.")
         if not callable(objective):
             raise TypeError(f"objective must be callable; got {type(objective).__name__}.")
-        if state is None:
-            if not isinstance(step, Trainer):
-                raise TypeError("a step of your own needs state=..., the state that training starts from.")
-            state = step.initial()
-        elif isinstance(step, Trainer):
+        if state is not None and isinstance(step, Trainer):
             _check_state(state, step.initial())
-        split = Split.of(state, step.carried if isinstance(step, Trainer) else frozenset())
+        state = start_of(step, state)
+        split = Split.of(state, step)
         moving, carried = split.part(state)
         Layout.of(tuple(moving))  # refuses what has no flat form, with a message
         start = split.join([leaf.detach().clone() for leaf in moving], [leaf.clone() for leaf in carried])  # it may work in place
         return cls(step, start, tensors(hyper, moving[0]), objective, batches, steps, split)
 
     @cached_property
-    def trainer(self) -> bool:
-        """Whether the step is one that knows its model; asking a protocol takes as long as a small step."""
-        return isinstance(self.step, Trainer)
+    def trainer(self) -> Trainer | None:
+        """The step, if it is one that knows its model. Kept, since asking a protocol takes as long as a small step."""
+        return self.step if isinstance(self.step, Trainer) else None
 
     @property
     def device(self) -> torch.device:
@@ -164,25 +159,16 @@ class Inner:
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
         values = dict(self.hyper if hyper is None else hyper)
-        if self.trainer:
+        if self.trainer is not None:
             new = self.step(state, values, batch)
         else:
             with attention_for_a_graph():
-                new = self.step(map_state(_itself, state), values, batch)  # it may put new tensors into its dicts
+                new = self.step(map_state(lambda leaf: leaf, state), values, batch)  # it may put new tensors into its dicts
         if not alike(new, state):
             raise TypeError(
                 f"step returned {structure_of(new)} for a state of {structure_of(state)}; it must keep the structure."
             )
         return new
-
-    def train(self, stream: Any, steps: int, state: State | None = None, first: int = 0) -> State:
-        """That many steps without a graph: memory does not grow with them."""
-        state = self.state if state is None else state
-        with torch.no_grad():
-            for t in range(first, first + steps):
-                state = self.advance(state, next(stream))
-                self.show(t + 1, state)
-        return state
 
     def show(self, t: int, state: State) -> None:
         if self.observe is not None:
@@ -223,3 +209,24 @@ def _hint(value: Any) -> str:
 def with_gradient(hyper: Hyper) -> Hyper:
     """The same values as leaves that need a gradient."""
     return {name: value.detach().requires_grad_() for name, value in hyper.items()}
+
+
+def transformed() -> bool:
+    """Whether this runs inside torch.func.grad, jvp, vmap and the like.
+
+    >>> transformed()
+    False
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def attention_for_a_graph() -> AbstractContextManager[Any]:
+    """torch's plain kernel for attention where a graph is kept: the fused ones have no second derivative, and J needs it.
+
+    >>> with attention_for_a_graph():
+    ...     _ = torch.nn.functional.scaled_dot_product_attention(*torch.zeros(3, 1, 2, 4).unbind())
+    """
+    if not (torch.is_grad_enabled() or transformed()):
+        return nullcontext()
+    # Inside a compiled step torch's own context is traced; ours, which threads share, has a lock that cannot be.
+    return sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_compiling() else differentiable_attention()

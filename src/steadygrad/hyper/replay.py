@@ -13,9 +13,10 @@ from steadygrad.gradient.schedule import Plan
 from steadygrad.gradient.trail import Trail
 from steadygrad.hyper.batches import Place, Stream
 from steadygrad.hyper.checkpoint import random_states, restore_random_states
-from steadygrad.hyper.estimate import Estimate
-from steadygrad.hyper.objective import slope, total
-from steadygrad.hyper.problem import Inner, Trainer, with_gradient
+from steadygrad.hyper.objective import pull, slope, total
+from steadygrad.hyper.problem import Inner
+from steadygrad.hyper.result import Estimate
+from steadygrad.hyper.training import Training
 from steadygrad.state import State, leaves_of, map_state
 
 WORTH = 6.0
@@ -44,7 +45,6 @@ class Replay:
         self.trail = Trail(plan)
         if start is not None and self.trail.wants(0):
             self.trail.keep(0, start)
-        self._hyper = with_gradient(inner.hyper)
         self._sums: list[Tensor | None] = [None] * len(inner.hyper)
         self._z: list[Tensor] = []
         self._last: State = inner.state
@@ -78,8 +78,7 @@ class Replay:
         restore_random_states(afterwards)
         if shown:
             inner.step.last_loss[:] = shown  # type: ignore[attr-defined]
-        grads = {name: total(g, end.direct[name]) for name, g in zip(self._hyper, self._sums, strict=True)}
-        return Estimate(last, end.value, [grads])
+        return Estimate(last, end.value, [end.gradients(self._sums)])
 
     def _marked(self, state: State, stream: Stream) -> Mark:
         random = random_states()
@@ -88,41 +87,30 @@ class Replay:
             random = {name: _shared(found, earlier[name]) for name, found in random.items()}
         return Mark(map_state(lambda leaf: leaf.detach().clone(), state), random, stream.place())
 
-    def _restored(self, mark: Mark) -> tuple[State, Stream]:
-        """The state, a copy that a step may write into, and the stream; the random numbers are set."""
+    def _restored(self, mark: Mark) -> Training:
+        """The training as it was, its state a copy that a step may write into; the random numbers are set."""
         stream = self._live
         if stream is None or stream.place().taken != mark.place.taken:
             stream = self._live = self._inner.batches.resume(mark.place)
         restore_random_states(mark.random)
-        return map_state(Tensor.clone, mark.state), stream
+        return Training(self._inner, stream, map_state(Tensor.clone, mark.state))
 
     def _advance(self, at: int, mark: Mark, to: int) -> Mark:
-        state, stream = self._restored(mark)
-        with torch.no_grad():
-            for _ in range(at, to):
-                state = self._inner.advance(state, next(stream))
-        return self._marked(state, stream)
+        training = self._restored(mark)
+        for _ in range(at, to):
+            training.step(graph=False)
+        return self._marked(training.state, training.stream)
 
     def _back(self, at: int, mark: Mark, end: int) -> None:
         """Back through the steps from `at` to `end`, taken again with a graph."""
-        split = self._inner.split
-        state, stream = self._restored(mark)
-        moving, carried = split.part(state)
-        leaves = [leaf.requires_grad_() for leaf in moving]
-        state = split.join([leaf.clone() for leaf in leaves], carried)  # a step may write into its state, not into a leaf
+        training = self._restored(mark)
+        leaves = training.attach()
         for _ in range(at, end):
-            with torch.enable_grad():
-                new = self._inner.advance(state, next(stream), self._hyper)
-            state = split.join(*split.part(new))
+            training.step(graph=True)
         if end == self._inner.steps:
-            self._compare(state)
-        images = [(image, v) for image, v in zip(split.part(state)[0], self._z, strict=True) if image.requires_grad]
-        if not images:
-            self._z = [torch.zeros_like(leaf) for leaf in leaves]
-            return
-        outputs, given = zip(*images, strict=True)
-        inputs = [*leaves, *self._hyper.values()]
-        found: list[Any] = list(torch.autograd.grad(outputs, inputs, given, allow_unused=True))
+            self._compare(training.state)
+        images = self._inner.split.part(training.state)[0]
+        found = pull(images, self._z, [*leaves, *training.hyper.values()])
         self._z = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=False)]
         self._sums = [total(a, b) for a, b in zip(self._sums, found[len(leaves) :], strict=True)]
 
@@ -140,22 +128,19 @@ class Replay:
         Of the optimisers here all parameters together, all momenta together: the momentum of one tensor may be rounding alone, as
         that of a bias before a normalisation.
         """
-        step = self._inner.step
-        if not isinstance(step, Trainer):
+        trainer = self._inner.trainer
+        if trainer is None:
             return [leaf.detach() for leaf in self._inner.split.part(state)[0]]
-        slots = [leaves_of(state[name]) for name in sorted(state) if name not in step.carried]
+        slots = [leaves_of(state[name]) for name in sorted(state) if name not in trainer.carried]
         return [torch.cat([leaf.detach().flatten() for leaf in leaves]) for leaves in slots if leaves]
 
 
 def replayed(inner: Inner, method: BPTT) -> Replay:
     """Train to the end, keeping what a method with checkpoints keeps."""
-    replay = Replay(inner, method.plan(inner.steps, known=True))
-    stream = inner.batches.stream(recall=True)
-    state = map_state(Tensor.clone, inner.state)
-    for t in range(inner.steps):
-        replay.see(t, state, stream)
-        state = inner.train(stream, 1, state, first=t)
-    replay.ended(state)
+    training = Training(inner, inner.batches.stream(recall=True), map_state(Tensor.clone, inner.state))
+    training.keeper = replay = Replay(inner, method.plan(inner.steps, known=True))
+    training.go_on(inner.steps)
+    replay.ended(training.state)
     return replay
 
 

@@ -71,7 +71,7 @@ class Travel:
 
     def _position(self, state: State) -> Tensor:
         """What has to come to rest: of the optimisers here the parameters, since Adam's squares take thousands of steps more."""
-        leaves = leaves_of(state["parameters"]) if self._inner.trainer else self._inner.split.part(state)[0]
+        leaves = leaves_of(state["parameters"]) if self._inner.trainer is not None else self._inner.split.part(state)[0]
         return torch.cat([leaf.detach().reshape(-1).to(torch.float64) for leaf in leaves])
 
     def rest(self, state: State) -> Rest:

@@ -1,4 +1,4 @@
-"""A hypergradient with what is known about its trustworthiness."""
+"""A hypergradient with what is known about its trustworthiness, and what every way to one gives back before it is judged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,61 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from steadygrad.gradient import Implicit
-from steadygrad.hyper.choice import Chosen
-from steadygrad.hyper.problem import Inner, NonfiniteError
-from steadygrad.hyper.trust import degenerate, say, unfinished, unsolved
-from steadygrad.solution import AdjointSolution, OnFailure
+from steadygrad.diagnose.checks import Dependence
+from steadygrad.solution import AdjointSolution
 from steadygrad.state import State
+
+Gradients = dict[str, Tensor | None]
+"""By name; None where autograd sees no path."""
+
+
+@dataclass
+class Estimate:
+    """The state after training, the objective there, and one or several samples of its gradient."""
+
+    state: State
+    value: Tensor
+    samples: list[Gradients]
+    adjoints: list[AdjointSolution] = field(default_factory=list[AdjointSolution])
+    dependence: dict[str, Dependence] = field(default_factory=dict[str, Dependence])
+    """How the steady state depends on each hyperparameter; empty for methods that do not rest on one."""
+    residual: float | None = None
+    """‖F(h) − h‖ / ‖F(h)‖ of the last step, where the method rests on it."""
+    stochastic: bool = False
+    remaining: list[float] = field(default_factory=list[float])
+    """(z − b)·(F(h) − h), one a sample, where the method rests on a steady state."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether what the method rests on holds: adjoints solved, and a steady state that moves with every hyperparameter."""
+        return all(bool(a.converged) for a in self.adjoints) and all(d.kind == "moves" for d in self.dependence.values())
+
+    @property
+    def left(self) -> float | None:
+        """The change of the objective that is still to come, the mean of the samples; None where nothing is known of it."""
+        return sum(self.remaining) / len(self.remaining) if self.remaining else None
+
+    def mean(self, name: str) -> Tensor | None:
+        there = [sample[name] for sample in self.samples]
+        found = [grad for grad in there if grad is not None]
+        return torch.stack(found).sum(0) / len(there) if found else None
+
+    def variance(self, name: str) -> Tensor | None:
+        """The variance of the mean; None with fewer than two samples."""
+        found = [grad for sample in self.samples if (grad := sample[name]) is not None]
+        if len(found) < 2:
+            return None
+        return torch.stack(found).var(0) / len(found)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A hypergradient with the method that was taken and, unless it was asked for, why; `doubt` says what speaks against it."""
+
+    estimate: Estimate
+    method: object
+    reason: str = ""
+    doubt: str | None = None
 
 
 @dataclass
@@ -63,46 +112,3 @@ class Hypergradient:
     def converged(self) -> bool:
         """Whether all adjoint equations were solved to their tolerance; true for methods that solve none."""
         return all(bool(a.converged) for a in self.adjoints)
-
-
-def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient:
-    """Name what is degenerate, refuse what is not finite, report what speaks against it, and pack the rest."""
-    estimate, method = chosen.estimate, chosen.method
-    gradients: dict[str, Tensor] = {}
-    variance: dict[str, Tensor] = {}
-    reasons: dict[str, str] = {}
-    for name, value in inner.hyper.items():
-        mean = estimate.mean(name)
-        gradients[name] = torch.zeros_like(value) if mean is None else mean.to(value.dtype)
-        spread = estimate.variance(name)
-        if spread is not None:
-            variance[name] = spread
-        reason = degenerate(name, mean, estimate.dependence.get(name))
-        if reason is not None:
-            reasons[name] = reason
-    wrong = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
-    if wrong:
-        raise NonfiniteError(
-            f"the hypergradient of {', '.join(wrong)} by {method!r} is not finite. Take fewer steps, or an implicit method."
-        )
-    loss = estimate.value.item()
-    for reason in reasons.values():
-        say(reason, on_failure)
-    say(chosen.doubt, on_failure)
-    if isinstance(method, Implicit) and chosen.doubt is None:
-        say(unsolved(estimate.adjoints, cut=method.adjoint.counts), on_failure)
-    if isinstance(method, Implicit) and not method.adjoint.counts:  # a series cut on purpose claims no steady state
-        say(unfinished(estimate.left, loss), on_failure)
-    return Hypergradient(
-        gradients=gradients,
-        loss=loss,
-        state=estimate.state,
-        method=repr(method),
-        reason=chosen.reason,
-        adjoints=tuple(estimate.adjoints),
-        variance=variance if estimate.stochastic and variance else None,
-        samples=len(estimate.samples),
-        degenerate=reasons,
-        residual=estimate.residual,
-        remaining=estimate.left,
-    )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from steadygrad.diagnose.checks import Dependence
-from steadygrad.hyper.forward import derivative_along
-from steadygrad.hyper.problem import Inner
+from steadygrad.gradient import Implicit
+from steadygrad.hyper.problem import Inner, NonfiniteError
+from steadygrad.hyper.result import Chosen, Hypergradient
 from steadygrad.solution import AdjointSolution, OnFailure, Status, magnitude, report_failure
 
 UNFINISHED = 0.01
@@ -19,6 +18,49 @@ UNFINISHED = 0.01
 within 2 % of BPTT's had at most 0.005, those 10 % or more off 0.001 to 0.09: it sees some of the wrong ones, not all."""
 AGREEMENT = 0.25
 """How far from 1 the agreement may be before it is reported."""
+
+
+def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient:
+    """Name what is degenerate, refuse what is not finite, report what speaks against it, and pack the rest."""
+    estimate, method = chosen.estimate, chosen.method
+    gradients: dict[str, Tensor] = {}
+    variance: dict[str, Tensor] = {}
+    reasons: dict[str, str] = {}
+    for name, value in inner.hyper.items():
+        mean = estimate.mean(name)
+        gradients[name] = torch.zeros_like(value) if mean is None else mean.to(value.dtype)
+        spread = estimate.variance(name)
+        if spread is not None:
+            variance[name] = spread
+        reason = degenerate(name, mean, estimate.dependence.get(name))
+        if reason is not None:
+            reasons[name] = reason
+    wrong = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
+    if wrong:
+        raise NonfiniteError(
+            f"the hypergradient of {', '.join(wrong)} by {method!r} is not finite. Take fewer steps, or an implicit method."
+        )
+    loss = estimate.value.item()
+    for reason in reasons.values():
+        say(reason, on_failure)
+    say(chosen.doubt, on_failure)
+    if isinstance(method, Implicit) and chosen.doubt is None:
+        say(unsolved(estimate.adjoints, cut=method.adjoint.counts), on_failure)
+    if isinstance(method, Implicit) and not method.adjoint.counts:  # a series cut on purpose claims no steady state
+        say(unfinished(estimate.left, loss), on_failure)
+    return Hypergradient(
+        gradients=gradients,
+        loss=loss,
+        state=estimate.state,
+        method=repr(method),
+        reason=chosen.reason,
+        adjoints=tuple(estimate.adjoints),
+        variance=variance if estimate.stochastic and variance else None,
+        samples=len(estimate.samples),
+        degenerate=reasons,
+        residual=estimate.residual,
+        remaining=estimate.left,
+    )
 
 
 def say(reason: str | None, on_failure: OnFailure) -> None:
@@ -69,20 +111,6 @@ def unfinished(remaining: float | None, loss: float) -> str | None:
         "hypergradient is that of a training at its end. Take more steps, or let check=True compare it with the exact "
         'derivative; "forward", "bptt" and TBPTT differentiate the steps as they were.'
     )
-
-
-def agreement(inner: Inner, gradients: Mapping[str, Tensor], random: Tensor) -> float | None:
-    """(dL(h_T)/dθ · g) / ‖g‖², the exact derivative along the hypergradient g by forward mode: 1 if it is right.
-
-    Trains once more, from the same random state, with one tangent beside it: about twice the time of BPTT, in flat memory.
-    """
-    size = sum(float(g.square().sum()) for g in gradients.values())
-    if not size:
-        return None
-    unit = {name: g / math.sqrt(size) for name, g in gradients.items()}
-    with torch.random.fork_rng():
-        torch.set_rng_state(random)
-        return derivative_along(replace(inner, observe=None), unit) / math.sqrt(size)
 
 
 def disagrees(found: float | None) -> str | None:

@@ -20,7 +20,8 @@ from steadygrad.hyper.history import Candidate, MetaStep, Tuning, pack, plain, u
 from steadygrad.hyper.problem import NonfiniteError
 from steadygrad.hyper.result import Hypergradient
 from steadygrad.solution import OnFailure, report_failure
-from steadygrad.state import State, in_order, leaves_of, map_state, structure_of
+from steadygrad.state import State, in_order, leaves_of, structure_of
+from steadygrad.state.tree import fill, template_of
 
 HALVINGS = 10
 """How often a step that leads to NaN is halved before the tuning gives up."""
@@ -43,7 +44,9 @@ class Tuner:
         self.memory = memory
         """Bytes that graphs may take: the same after a resumption, when more or less may be free."""
         self.done = 0
-        self.start = start
+        self._template = template_of(start)
+        """For the disk, where states are tensors without their nesting: that may be of classes, which a file without code
+        cannot name."""
         self.history: list[MetaStep] = []
         self.tried: list[dict[str, Tensor]] = []
         """The hyperparameters of the history as tensors, where there is a file to write them to."""
@@ -71,8 +74,8 @@ class Tuner:
             "hyper": {name: constraint.signature(free) for name, constraint, free in self.parametrised.items()},
             "outer": f"{type(self.outer).__name__}({groups})",
             "schedule": type(self.schedule).__name__,
-            "state": structure_of(self.start),
-            "shapes": [list(leaf.shape) for leaf in leaves_of(self.start)],
+            "state": structure_of(self.state),
+            "shapes": [list(leaf.shape) for leaf in leaves_of(self.state)],
         }
         if self.path is None:
             return
@@ -164,7 +167,7 @@ class Tuner:
                 "best": self._packed(self.best),
                 "kept": self._packed(replace(self.kept, state=self.state)),  # continued, its own; else nobody asks for it
                 "memory": self.memory,
-                "state": self._leaves(self.state),
+                "state": in_order(self._template, self.state),
                 "random": random_states(),
             },
         )
@@ -173,18 +176,10 @@ class Tuner:
         return {"outer": self.outer.state_dict(), "schedule": None if self.schedule is None else self.schedule.state_dict()}
 
     def _packed(self, candidate: Candidate) -> dict[str, Any]:
-        return {**vars(candidate), "state": self._leaves(candidate.state)}
+        return {**vars(candidate), "state": in_order(self._template, candidate.state)}
 
     def _unpacked(self, saved: dict[str, Any]) -> Candidate:
-        return Candidate(**{**saved, "state": self._nested(saved["state"])})
-
-    def _leaves(self, state: State) -> list[Tensor]:
-        """The tensors without their nesting, which may be of classes (a namedtuple) that a file without code cannot name."""
-        return in_order(map_state(lambda _: None, self.start), state)
-
-    def _nested(self, leaves: list[Tensor]) -> State:
-        rest = iter(leaves)
-        return map_state(lambda _: next(rest), self.start)
+        return Candidate(**{**saved, "state": fill(self._template, saved["state"])})
 
     def _resume(self, saved: dict[str, Any]) -> None:
         self.done, self.halvings, self.before = saved["done"], saved["halvings"], saved["before"]
@@ -195,7 +190,7 @@ class Tuner:
         self.history, self.tried = unpack(saved["history"])
         self.best, self.kept = self._unpacked(saved["best"]), self._unpacked(saved["kept"])
         self.memory = saved["memory"]
-        self.state = self._nested(saved["state"])
+        self.state = fill(self._template, saved["state"])
         restore_random_states(saved["random"])
 
     def result(self) -> Tuning:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -17,17 +16,16 @@ from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.derivative import broken_at_first
 from steadygrad.hyper.gradient import hypergradient
 from steadygrad.hyper.history import MetaStep, Tuning
-from steadygrad.hyper.memory import allowed, check_memory
+from steadygrad.hyper.memory import allowed
 from steadygrad.hyper.objective import value_of
-from steadygrad.hyper.problem import Inner, Objective, Step, Trainer
-from steadygrad.hyper.resolve import HyperMethod, check_left_open, resolve_method
+from steadygrad.hyper.problem import Inner, Objective, Split, Step, start_of
+from steadygrad.hyper.resolve import HyperMethod, Samples, asked_for
 from steadygrad.hyper.result import Hypergradient
-from steadygrad.hyper.samples import Samples
 from steadygrad.hyper.trust import say
 from steadygrad.hyper.tuner import Outer, Tuner
 from steadygrad.method import check_count
 from steadygrad.solution import OnFailure, check_on_failure
-from steadygrad.state import State, leaves_of
+from steadygrad.state import State
 
 
 def tune(
@@ -90,14 +88,9 @@ def tune(
     for name, function in {"validation": validation, "callback": callback}.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be callable; got {type(function).__name__}.")
-    check_memory(memory)
-    if method is None:
-        check_left_open(last, Batches.of(batches))
-    elif memory is not None:
-        raise ValueError(f"memory={memory} is for method=None, which chooses by it; {method!r} would ignore it.")
-    resolved = None if method is None else resolve_method(method)
-    start = _start(step, state)
-    like = _floating(start)
+    resolved = asked_for(method, memory, last, Batches.of(batches))
+    start = start_of(step, state)
+    like = Split.of(start, step).part(start)[0][0]  # plain numbers get its dtype
     run = Tuner(
         parametrised=Parametrised(hyper, like),
         start=start,
@@ -129,19 +122,3 @@ def tune(
         while run.done < meta_steps and not run.stopped:
             run.meta_step(attempt, bar, callback, on_failure)
     return run.result()
-
-
-def _start(step: Step, state: State | None) -> State:
-    if state is not None:
-        return state
-    if not isinstance(step, Trainer):
-        raise TypeError("a step of your own needs state=..., the state that training starts from.")
-    return step.initial()
-
-
-def _floating(state: State) -> Tensor:
-    """The first tensor that training can move: plain numbers get its dtype."""
-    found = next((leaf for leaf in leaves_of(state) if leaf.dtype.is_floating_point), None)
-    if found is None:
-        raise TypeError("the state has no floating-point tensor that training could move.")
-    return found

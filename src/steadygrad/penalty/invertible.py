@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,7 +96,7 @@ def lanczos(
     check_count("steps", steps, least=1)
     J = Products(update, h, args, batch_dims)
     pairs = Pairs(J)
-    V, T = _tridiagonalise(J, pairs if through else _Still(J), min(steps, J.size), generator)
+    V, T = _tridiagonalise(J, pairs if through else None, min(steps, J.size), generator)
     refuse_nonfinite(T)
     # The Ritz value uᵀAu is stationary in y, so y needs no graph: the gradient through V alone is that of the value.
     y = torch.linalg.eigh(T.detach()).eigenvectors[:, :, :1].to(V)
@@ -104,10 +104,10 @@ def lanczos(
     return pairs.mean_of(-(u - pairs.jvp(u)).square().sum(dim=1) / u.square().sum(dim=1))
 
 
-def _tridiagonalise(J: Products, operator: _Operator, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _tridiagonalise(J: Products, pairs: Pairs | None, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Lanczos with full reorthogonalisation: V (problems, steps, size) with orthonormal rows, and T = V A Vᵀ, tridiagonal.
 
-    `operator` is J itself, or the pairs of it to differentiate through the steps.
+    With `pairs` the steps can be differentiated through.
     Where the Krylov space of a problem is exhausted (β ≈ 0) it goes on from a fresh direction, so that `size` steps always
     suffice. The threshold is √ε of the scale of A: to go on along rounding would divide the gradient by it.
     """
@@ -115,7 +115,7 @@ def _tridiagonalise(J: Products, operator: _Operator, steps: int, generator: tor
     vectors, alphas, betas = [v], list[Tensor](), list[Tensor]()
     scale = torch.zeros_like(v[:, 0])
     for _ in range(steps - 1):
-        w = _normal(operator, v)
+        w = _still_normal(J, v) if pairs is None else _normal(pairs, v)
         alphas.append((v * w).sum(dim=1))
         V = torch.stack(vectors, dim=1)
         w = _orthogonal(w, V)
@@ -126,7 +126,7 @@ def _tridiagonalise(J: Products, operator: _Operator, steps: int, generator: tor
         v = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
         vectors.append(v)
         betas.append(torch.where(ended, 0, beta))
-    alphas.append((v * _normal(_Still(J), v)).sum(dim=1))
+    alphas.append((v * _still_normal(J, v)).sum(dim=1))
     return torch.stack(vectors, dim=1), _tridiagonal(alphas, betas)
 
 
@@ -145,33 +145,19 @@ def _tridiagonal(alphas: list[Tensor], betas: list[Tensor]) -> Tensor:
     return matrix.to(torch.promote_types(matrix.dtype, torch.float32))  # eigh knows no half precision
 
 
-class _Operator(Protocol):
-    """Products with J and its transpose."""
-
-    def jvp(self, v: Tensor, /) -> Tensor: ...
-    def vjp(self, v: Tensor, /) -> Tensor: ...
-
-
-class _Still:
-    """J without graphs."""
-
-    def __init__(self, J: Products) -> None:
-        self._J = J
-
-    def jvp(self, v: Tensor) -> Tensor:
-        return self._J.jvp(v.detach())
-
-    def vjp(self, v: Tensor) -> Tensor:
-        return self._J.vjp(v.detach(), graph=False)
-
-
-def _normal(J: _Operator, v: Tensor) -> Tensor:
+def _normal(J: Pairs, v: Tensor) -> Tensor:
     """A v = (I − Jᵀ)(I − J) v."""
     s = v - J.jvp(v)
     return s - J.vjp(s)
 
 
-def _beyond_identity(J: _Operator, v: Tensor) -> Tensor:
+def _still_normal(J: Products, v: Tensor) -> Tensor:
+    """A v without a graph."""
+    s = v.detach() - J.jvp(v.detach())
+    return s - J.vjp(s, graph=False)
+
+
+def _beyond_identity(J: Pairs, v: Tensor) -> Tensor:
     """(A − I) v = Jᵀ(Jv − v) − Jv."""
     Jv = J.jvp(v)
     return J.vjp(Jv - v) - Jv

@@ -28,11 +28,11 @@ class Pairs:
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v."""
-        return _Jv.apply(v, self._root, self._J, self._noted)  # pyright: ignore[reportReturnType]
+        return _Product.apply(v, self._root, self._J, self._noted, False)  # pyright: ignore[reportReturnType]
 
     def vjp(self, w: Tensor) -> Tensor:
         """Jᵀ w."""
-        return _JTw.apply(w, self._root, self._J, self._noted)  # pyright: ignore[reportReturnType]
+        return _Product.apply(w, self._root, self._J, self._noted, True)  # pyright: ignore[reportReturnType]
 
     def mean_of(self, values: Tensor) -> Tensor:
         """The mean of one number a problem, made of these products, with its gradient by all that J depends on."""
@@ -47,35 +47,20 @@ class Pairs:
         return first_derivative_only(value.detach() + (tied - tied.detach()))
 
 
-class _Jv(torch.autograd.Function):
-    """v ↦ Jv; its backward pass, c ↦ Jᵀc, notes (c, v)."""
+class _Product(torch.autograd.Function):
+    """v ↦ Jv or, transposed, Jᵀv. Its backward pass notes the pair (u, v) of uᵀ dJ v: (c, v) or, transposed, (v, c)."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, root: Tensor, J: Products, noted: list[tuple[Tensor, Tensor]]) -> Tensor:
-        ctx.J, ctx.noted = J, noted
+    def forward(ctx: Any, v: Tensor, root: Tensor, J: Products, noted: list[tuple[Tensor, Tensor]], transposed: bool) -> Tensor:
+        ctx.J, ctx.noted, ctx.transposed = J, noted, transposed
         ctx.save_for_backward(v)
-        return J.jvp(v)
+        return J.vjp(v, graph=False) if transposed else J.jvp(v)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
-        (c,) = cotangents
-        (v,) = ctx.saved_tensors
-        ctx.noted.append((c, v.detach()))
-        return ctx.J.vjp(c, graph=False) if ctx.needs_input_grad[0] else None, c.new_zeros(()), None, None
-
-
-class _JTw(torch.autograd.Function):
-    """w ↦ Jᵀw; its backward pass, c ↦ Jc, notes (w, c)."""
-
-    @staticmethod
-    def forward(ctx: Any, w: Tensor, root: Tensor, J: Products, noted: list[tuple[Tensor, Tensor]]) -> Tensor:
-        ctx.J, ctx.noted = J, noted
-        ctx.save_for_backward(w)
-        return J.vjp(w, graph=False)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
-        (c,) = cotangents
-        (w,) = ctx.saved_tensors
-        ctx.noted.append((w.detach(), c))
-        return ctx.J.jvp(c) if ctx.needs_input_grad[0] else None, c.new_zeros(()), None, None
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
+        (c,), (v,) = cotangents, ctx.saved_tensors
+        ctx.noted.append((v.detach(), c) if ctx.transposed else (c, v.detach()))
+        pulled = None
+        if ctx.needs_input_grad[0]:
+            pulled = ctx.J.jvp(c) if ctx.transposed else ctx.J.vjp(c, graph=False)
+        return pulled, c.new_zeros(()), None, None, None

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.linear import MINRES
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
-from steadygrad.roots.newton import combine, differentiable, far_from, newton_step
+from steadygrad.roots.newton import NewtonLike, differentiable, far_from, newton_step
 from steadygrad.roots.wall import Walled
 from steadygrad.state import State, leaves_of, map_state
 from steadygrad.state.rows import dot, norm
+from steadygrad.state.tree import combine, fill, template_of
 from steadygrad.update import Update
 from steadygrad.update.levels import Below, Levels, transformed
 
@@ -40,7 +40,7 @@ class Lowered(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Minimise(FixedPointSolver):
+class Minimise(NewtonLike):
     """Lower an energy by a torch optimiser until the Newton step that is left is small; that step is taken if it helps.
 
     `optimiser` makes one from a list of tensors: `lambda p: torch.optim.Adam(p, lr=0.1)`; by default L-BFGS. After every
@@ -96,16 +96,6 @@ class Minimise(FixedPointSolver):
             if escape.any():
                 return _inside(problem, new, escape), far_from(h, f)
         return new, left
-
-    @property
-    def trail(self) -> int:
-        return 2
-
-    def value(self, state: Lowered) -> Tensor:
-        return state.h
-
-    def residual(self, state: Lowered) -> Tensor | None:
-        return state.left
 
 
 def energy_of(update: Update) -> Callable[..., Tensor]:
@@ -171,8 +161,7 @@ class EnergyStep:
             def total(h: State) -> Tensor:
                 return self._energy(h, *args).sum()
 
-            gradient = torch.func.grad(total)(h)
-            return combine(h, gradient, lambda a, b: a - self.scale * b)
+            return combine(self._moved, h, torch.func.grad(total)(h))
         recorded = torch.is_grad_enabled()
         with torch.enable_grad():
             if not (recorded and all(leaf.requires_grad for leaf in leaves_of(h))):
@@ -181,9 +170,10 @@ class EnergyStep:
             leaves = leaves_of(h)
             grads = torch.autograd.grad(value.sum(), leaves, create_graph=recorded, materialize_grads=True)
             grads = [nan_outside(value, grad) for grad in grads]
-        remaining = iter(grads)
-        gradient = map_state(lambda _: next(remaining), h)
-        return combine(h, gradient, lambda a, b: a - self.scale * b)
+        return combine(self._moved, h, fill(template_of(h), grads))
+
+    def _moved(self, h: Tensor, gradient: Tensor) -> Tensor:
+        return h - self.scale * gradient
 
     def _energy(self, h: State, *args: Any) -> Tensor:
         value = self.energy(h, *args)
@@ -202,8 +192,8 @@ def scale_for(energy: Callable[..., Tensor], h0: State, args: tuple[Any, ...]) -
         length = float(torch.stack([leaf.double().square().sum() for leaf in leaves]).sum().sqrt()) or 1.0
         if not 0 < size < math.inf:
             return 1.0
-        ahead = iter([leaf - NUDGE * length * part / size for leaf, part in zip(leaves, slope, strict=True)])
-        there = map_state(lambda _: next(ahead), h0)
+        ahead = [leaf - NUDGE * length * part / size for leaf, part in zip(leaves, slope, strict=True)]
+        there = fill(template_of(h0), ahead)
         after = [leaf - image for leaf, image in zip(leaves_of(there), leaves_of(step(there, *args)), strict=True)]
         change = float(torch.stack([(a - b).double().square().sum() for a, b in zip(after, slope, strict=True)]).sum().sqrt())
     curvature = change / (NUDGE * length)

@@ -14,6 +14,7 @@ from steadygrad.linear import GMRES, AdjointSolver
 from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
 from steadygrad.state.rows import norm
+from steadygrad.state.tree import combine
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Jacobian, transposed
 
@@ -22,15 +23,29 @@ HALVINGS = 8
 
 
 class Stepped(NamedTuple):
-    """A state, its residual F(h) − h, and the step that led to it; None before the first."""
+    """A state, F(h) − h or −∇E(h) there, and how far it is from the end, as a vector; None before the first step."""
 
     h: Tensor
     f: Tensor
-    d: Tensor | None
+    left: Tensor | None
+
+
+class NewtonLike(FixedPointSolver):
+    """A solver whose residual is what is left to go, in the units of h: the distance itself, so that two states tell it."""
+
+    @property
+    def trail(self) -> int:
+        return 2
+
+    def value(self, state: Any) -> Tensor:
+        return state.h
+
+    def residual(self, state: Any) -> Tensor | None:
+        return state.left
 
 
 @dataclass(frozen=True, repr=False)
-class Newton(FixedPointSolver):
+class Newton(NewtonLike):
     """h ← h + t·d with (I − J) d = F(h) − h by a Krylov method. Quadratic near a root where I − J is invertible.
 
     Stops once ‖d‖ ≤ rtol·‖h‖ + atol: the step has the units of h, whatever those of g. A step that does not shrink the
@@ -56,17 +71,12 @@ class Newton(FixedPointSolver):
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Stepped) -> Stepped:
         d, left = newton_step(problem, self.linear, state.h, state.f)
-        return Stepped(*_shortened(problem, state.h, d, state.f), left)
+        size = norm(state.f)
 
-    @property
-    def trail(self) -> int:
-        return 2  # a step of Newton's is the distance itself
+        def grew(f: Tensor) -> Tensor:
+            return ~(norm(f) < size) & (size > 0)
 
-    def value(self, state: Stepped) -> Tensor:
-        return state.h
-
-    def residual(self, state: Stepped) -> Tensor | None:
-        return state.d
+        return Stepped(*halved(state.h, d, lambda h: problem(h) - h, grew, HALVINGS), left)
 
 
 def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
@@ -88,20 +98,21 @@ def far_from(h: Tensor, f: Tensor) -> Tensor:
     return torch.where(f.isfinite().all(dim=1, keepdim=True), 1 + h.abs(), torch.full_like(h, torch.nan))
 
 
-def _shortened(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """h + t·d for the largest t of 1, ½, ¼, … that shrinks the residual, row by row, and the residual there."""
+def halved(
+    h: Tensor, d: Tensor, at: Callable[[Tensor], Tensor], worse: Callable[[Tensor], Tensor], halvings: int
+) -> tuple[Tensor, Tensor]:
+    """h + t·d for the largest t of 1, ½, ¼, … whose f = at(h + t·d) is not worse, row by row, and that f."""
     t = torch.ones_like(h[:, :1])
-    size = norm(f)
     new = h + d
-    after = problem(new) - new
-    for _ in range(HALVINGS):
-        grew = ~(norm(after) < size) & (size > 0)
-        if not grew.any():
+    f = at(new)
+    for _ in range(halvings):
+        bad = worse(f)
+        if not bad.any():
             break
-        t = torch.where(grew, t / 2, t)
+        t = torch.where(bad, t / 2, t)
         new = h + t * d
-        after = problem(new) - new
-    return new, after
+        f = at(new)
+    return new, f
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ class RootStep:
                 f"g returned {structure_of(value)} for a state of structure {structure_of(h)}; there must be as many equations "
                 "as unknowns, in the same structure."
             )
-        return combine(h, value, _difference)
+        return combine(_difference, h, value)
 
 
 def _difference(h: Tensor, value: Tensor) -> Tensor:
@@ -127,15 +138,3 @@ def _difference(h: Tensor, value: Tensor) -> Tensor:
             "unknowns."
         )
     return h - value
-
-
-def combine(h: State, value: State, function: Callable[[Tensor, Tensor], Tensor]) -> State:
-    """`function` of the tensors of two states of the same structure."""
-    if isinstance(h, Tensor):
-        return function(h, value)
-    if isinstance(h, dict):
-        return {key: combine(h[key], value[key], function) for key in h}  # pyright: ignore[reportUnknownVariableType]
-    parts = [combine(a, b, function) for a, b in zip(h, value, strict=True)]
-    if isinstance(h, list):
-        return parts
-    return type(h)(*parts) if hasattr(h, "_fields") else tuple(parts)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
 from steadygrad.roots.minimise import downhill
-from steadygrad.roots.newton import differentiable, far_from
+from steadygrad.roots.newton import NewtonLike, Stepped, differentiable, far_from, halved
 from steadygrad.state.rows import dot, norm, over
 from steadygrad.update.jacobian import Jacobian
 
@@ -23,16 +21,8 @@ FORCING = 0.1
 """The largest share of the gradient that the inner solve may leave; less near the minimum, where more pays."""
 
 
-class Descended(NamedTuple):
-    """A state, minus the gradient there, and how far it is from a minimum, as a vector; None before the first step."""
-
-    h: Tensor
-    f: Tensor
-    left: Tensor | None
-
-
 @dataclass(frozen=True, repr=False)
-class NewtonCG(FixedPointSolver):
+class NewtonCG(NewtonLike):
     """Lower an energy along d with ∇²E d ≈ −∇E by conjugate gradients, each problem of a batch by itself.
 
     A step must lower the energy, or it is halved; where the energy curves down the direction of that is followed, so that
@@ -54,11 +44,11 @@ class NewtonCG(FixedPointSolver):
         super().__post_init__()
         check_count("inner", self.inner, least=1)
 
-    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Descended:
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Stepped:
         problem(start)  # the first call checks what F returns
-        return Descended(start, downhill(problem, start), None)
+        return Stepped(start, downhill(problem, start), None)
 
-    def step(self, problem: Callable[[Tensor], Tensor], state: Descended) -> Descended:
+    def step(self, problem: Callable[[Tensor], Tensor], state: Stepped) -> Stepped:
         h, f, _ = state
         d, solved = _direction(Jacobian(differentiable(problem), h), f, self.inner)
         left = torch.where(solved, d, far_from(h, f))
@@ -67,17 +57,7 @@ class NewtonCG(FixedPointSolver):
             escape = torch.where(arrived, away_from_a_saddle(differentiable(problem), h), torch.zeros_like(h))
             caught = escape.any(dim=1, keepdim=True)
             d, left = torch.where(caught, escape, d), torch.where(caught, far_from(h, f), left)
-        return Descended(*_lower(problem, h, d, f), left)
-
-    @property
-    def trail(self) -> int:
-        return 2
-
-    def value(self, state: Descended) -> Tensor:
-        return state.h
-
-    def residual(self, state: Descended) -> Tensor | None:
-        return state.left
+        return Stepped(*_lower(problem, h, d, f), left)
 
 
 def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tensor]:
@@ -113,16 +93,10 @@ def _lower(problem: Callable[[Tensor], Tensor], h: Tensor, d: Tensor, f: Tensor)
     With f = −∇E the energy changes by −t·d·(f₀ + f₁)/2, to third order in t: no value of the energy is needed, so that it may
     be one number for the whole batch.
     """
-    t = torch.ones_like(h[:, :1])
-    new = h + d
-    after = downhill(problem, new)
-    for _ in range(HALVINGS):
-        rises = ~(dot(d, f + after) > 0) & d.any(dim=1, keepdim=True)
-        rises = rises & (norm(after) > norm(f))  # at the minimum itself rounding decides the sign
-        rises = rises | ~after.isfinite().all(dim=1, keepdim=True)  # outside of the domain of the energy
-        if not rises.any():
-            break
-        t = torch.where(rises, t / 2, t)
-        new = h + t * d
-        after = downhill(problem, new)
-    return new, after
+
+    def rises(after: Tensor) -> Tensor:
+        up = ~(dot(d, f + after) > 0) & d.any(dim=1, keepdim=True)
+        up = up & (norm(after) > norm(f))  # at the minimum itself rounding decides the sign
+        return up | ~after.isfinite().all(dim=1, keepdim=True)  # outside of the domain of the energy
+
+    return halved(h, d, lambda at: downhill(problem, at), rises, HALVINGS)
