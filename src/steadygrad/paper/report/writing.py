@@ -23,7 +23,7 @@ from steadygrad.paper.report.fidelity import Departure, departed, departures, wo
 from steadygrad.paper.report.section import Exhibit, Figure, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.trial import WHOLE, Measure, drawn_of, median, methods_of
-from steadygrad.paper.report.verdicts import NO_DATA, Findings, Verdict, kind, mark
+from steadygrad.paper.report.verdicts import Findings, kind, mark
 
 Caller = Callable[..., str] | None
 Claims = Sequence[ModuleType | str]
@@ -98,11 +98,10 @@ class Writer:
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
         """{% call(s) part("H1a", judged, "It learns", "0.3", "Why.") %}what s, the trials judged, have{% endcall %}"""
         published, corrected = findings
-        words = [plain(caller(finding.of)) if caller and finding else "" for finding in findings]
+        words = [plain(caller(finding.of)) if caller and finding.of is not None else "" for finding in findings]
         why = plain(why) + (f" Corrected: {words[1]}." if words[1] else "")
-        ours = published.as_published() if published else Verdict(NO_DATA)
-        fixed = corrected.where_assumptions_hold() if corrected else Verdict(NO_DATA)
-        self.parts.append(Part(name, plain(text), plain(paper), words[0], ours, fixed, why.strip()))
+        verdicts = published.as_published(), corrected.where_assumptions_hold()
+        self.parts.append(Part(name, plain(text), plain(paper), words[0], *verdicts, why.strip()))
         return ""
 
     def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:

@@ -77,10 +77,10 @@ def seeds_of_pair(place: Group) -> int:
     return min(seeds_of(place.of(method)) for method in PAIR)
 
 
-def longer(found: Found, graph: str, judged: Finding | None) -> list[Group]:
+def longer(found: Found, graph: str, judged: Finding) -> list[Group]:
     """Trials as published of both methods that are longer than those that were judged, the longest first."""
-    known = found.lengths(graph) if judged else []
-    return [one for one in known if judged and one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
+    known = found.lengths(graph) if judged.of else []
+    return [one for one in known if one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
 
 
 def mean(place: Group, method: str, measure: Measure) -> float | None:

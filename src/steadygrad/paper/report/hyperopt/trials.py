@@ -105,10 +105,10 @@ class Sorted:
         return published, corrected
 
 
-def finding(mode: Mode | None, rule: Rule) -> Finding | None:
+def finding(mode: Mode | None, rule: Rule) -> Finding:
     holds, cells, numbers = rule(mode) if mode else (None, [], None)
     if holds is None:
-        return None
+        return Finding()
     length = Length(min(cell.length.ran for cell in cells), PAPER_META_STEPS, "meta steps")
     seeds = [cell.seeds for cell in cells]
     return Finding(Outcome.of(holds), of=numbers, seeds=(min(seeds), max(seeds)), length=length)

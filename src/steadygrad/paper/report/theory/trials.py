@@ -30,10 +30,8 @@ class Maps:
 
     def proved(self, holds: bool | None) -> Findings:
         """A statement without modes: the same maps answer for both, in words once."""
-        if holds is None:
-            return None, None
         seeds = seeds_of((*self.series, *self.penalties))
-        return Finding(Outcome.of(holds), of=True, seeds=seeds), Finding(Outcome.of(holds), seeds=seeds)
+        return Finding(Outcome.of(holds), of=holds, seeds=seeds), Finding(Outcome.of(holds), seeds=seeds)
 
 
 def sort(records: Sequence[Record]) -> Maps:
