@@ -152,7 +152,7 @@ def folded(monkeypatch):
         made, "loader", ChoiceLoader([DictLoader({"toy/intro.html.jinja": "", "toy/toy.html.jinja": FOLDED}), made.loader])
     )
     claim = ModuleType("toy")
-    claim.drawing, claim.findings = drawing, (Finding(verdicts.Outcome.YES, 2, 3), None)
+    claim.drawing, claim.findings = drawing, (Finding(verdicts.Outcome.YES, 2, 3), Finding())
     settings = Table("toy-settings", "Settings.", ("setting", "value"), ())
     return lambda found: writing.Writer("toy", "<b>toys</b>").write("A toy", (claim,), settings)
 

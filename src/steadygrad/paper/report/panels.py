@@ -114,4 +114,4 @@ def legend(picture: Picture, rows: Sequence[Sequence[Axes]], marks: Marks = NO_M
     known = [shown.label for shown in METHODS.values()]
     labels = sorted(handles, key=lambda label: (known.index(label) if label in known else len(known), label))
     shown = [handles[label] for label in labels] + [Line2D([], [], label=name, **mark) for name, mark in marks.items()]
-    picture.legend(handles=shown, loc="outside lower center", ncols=4 if len(shown) > 5 else len(shown))
+    picture.legend(handles=shown, loc="outside lower center", ncols=min(4, len(shown)))

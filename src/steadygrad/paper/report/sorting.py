@@ -68,7 +68,7 @@ class Found:
         """By the longest trials as published that have what the rule takes, and by the corrected ones if they have."""
         tried = self.lengths(graph), filter(None, [self.of("corrected", graph)])
         kept = (next((one for one in groups if rule(one) is not Outcome.MISSING), None) for groups in tried)
-        ours, fixed = (one and Finding(rule(one), one, seeds(one), one.length) for one in kept)
+        ours, fixed = (Finding(rule(one), one, seeds(one), one.length) if one else Finding() for one in kept)
         return ours, fixed
 
 

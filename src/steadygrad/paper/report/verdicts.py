@@ -91,10 +91,10 @@ def kind(verdict: str) -> str:
 class Finding:
     """What the trials of one setting say of a part of a claim, and on what that rests."""
 
-    outcome: Outcome | tuple[Outcome, ...]
+    outcome: Outcome | tuple[Outcome, ...] = Outcome.MISSING
     """several where the paper can be read in several ways"""
     of: Any = None
-    """what the words of the template speak of, mostly a group of trials"""
+    """what the words of the template speak of, mostly a group of trials; None: there are no words"""
     seeds: Seeds = 0
     length: Length | None = None
     """None: the claim has none (a cost of one step)"""
@@ -138,8 +138,8 @@ class Finding:
         return Verdict(names[self.readings[0]], rests(None, self.seeds)) if self.readings else Verdict(NO_DATA)
 
 
-Findings = tuple[Finding | None, Finding | None]
-"""As published, and where the assumptions hold; None where nobody measured it."""
+Findings = tuple[Finding, Finding]
+"""As published, and where the assumptions hold."""
 
 
 def rests(length: Length | None, seeds: Seeds) -> str:

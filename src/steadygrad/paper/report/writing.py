@@ -17,14 +17,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from steadygrad.paper.records import Record
 from steadygrad.paper.report import text
 from steadygrad.paper.report.fidelity import Departure, departed, departures, words
 from steadygrad.paper.report.section import Exhibit, Figure, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.trial import WHOLE, Measure, drawn_of, median, methods_of
-from steadygrad.paper.report.verdicts import NO_DATA, Findings, Verdict, kind, mark
+from steadygrad.paper.report.verdicts import Findings, kind, mark
 
 Caller = Callable[..., str] | None
+Claims = Sequence[ModuleType | str]
+"""The files of a section's claims, and templates that need no code of their own."""
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
 FILTERS = ("short", "number", "percent", "rough", "span", "strokes", "plural", "unbroken")
 """Functions of text.py that templates use."""
@@ -62,6 +65,12 @@ def cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip(" ") for cell in line.split("|"))
 
 
+def section_of(name: str, title: str, trials: ModuleType, claims: Claims, records: Sequence[Record]) -> Section:
+    """The section of an experiment. `trials` sorts its records, says their settings, and is known to all templates."""
+    found = trials.sort(records)
+    return Writer(name, found, trials).write(title, claims, trials.settings(found))
+
+
 class Writer:
     """Writes one section; keeps its parts and exhibits in the order in which the templates name them."""
 
@@ -72,8 +81,8 @@ class Writer:
         self.parts: list[Part] = []
         self.exhibits: list[Exhibit] = []
 
-    def write(self, title: str, claims: Sequence[ModuleType | str], settings: Table) -> Section:
-        """The section: the introduction, then the template of each claim, or one that needs no code of its own."""
+    def write(self, title: str, claims: Claims, settings: Table) -> Section:
+        """The section: the introduction, then the template of each claim."""
         body = "".join(map(self.rendered, ("intro", *claims)))
         command = f"steadygrad run {self.name} --preset standard --out results"
         return Section(self.name, title, tuple(self.parts), tuple(self.exhibits), settings, command, Markup(body))
@@ -89,11 +98,10 @@ class Writer:
     def part(self, name: str, findings: Findings, text: str, paper: str, why: str = "", caller: Caller = None) -> str:
         """{% call(s) part("H1a", judged, "It learns", "0.3", "Why.") %}what s, the trials judged, have{% endcall %}"""
         published, corrected = findings
-        words = [plain(caller(finding.of)) if caller and finding else "" for finding in findings]
+        words = [plain(caller(finding.of)) if caller and finding.of is not None else "" for finding in findings]
         why = plain(why) + (f" Corrected: {words[1]}." if words[1] else "")
-        ours = published.as_published() if published else Verdict(NO_DATA)
-        fixed = corrected.where_assumptions_hold() if corrected else Verdict(NO_DATA)
-        self.parts.append(Part(name, plain(text), plain(paper), words[0], ours, fixed, why.strip()))
+        verdicts = published.as_published(), corrected.where_assumptions_hold()
+        self.parts.append(Part(name, plain(text), plain(paper), words[0], *verdicts, why.strip()))
         return ""
 
     def table(self, name: str, head: str, caption: str, note: str = "", caller: Callable[[], str] = str) -> str:

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
-from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
 from steadygrad.paper.report.citation import cost, g1, g2, g3, trials
-from steadygrad.paper.report.section import Section
-from steadygrad.paper.report.writing import Writer
+from steadygrad.paper.report.writing import section_of
 
 __all__ = ["section"]
-ONLY_CORRECTED = ("length", "hidden", "dropout", "alpha", "prior")
-"""Settings without effect as published."""
-
-
-def section(records: Sequence[Record]) -> Section:
-    found = trials.sort(records)
-    columns = {
-        place.title: {k: None if k in ONLY_CORRECTED and place.mode == "as-published" else v for k, v in place.setting.items()}
-        | {"seeds": place.seeds}
-        for place in found.all
-    }
-    return Writer("citation", found, trials).write(
-        "Citation graphs", (g1, g2, g3, cost, "fidelity"), generic.settings(columns, ("graph", "mode"))
-    )
+section = partial(section_of, "citation", "Citation graphs", trials, (g1, g2, g3, cost, "fidelity"))

@@ -38,8 +38,8 @@ def rivals(place: Group) -> list[str]:
 def beside_longer(found: Found, graph: str, rule: Callable[[Group], Outcome], few: Callable[[Group], Outcome]) -> Findings:
     """Judged by the rule; the longest of the trials that are too few for it speak by `few`."""
     published, corrected = found.judged(rule, graph, seeds_of_pair)
-    trend = longer(found, graph, published)[:1]
-    return replace(published, longer=few(trend[0])) if published and trend else published, corrected
+    trend = [few(one) for one in longer(found, graph, published)] or [Outcome.MISSING]
+    return replace(published, longer=trend[0]), corrected
 
 
 def near(place: Group) -> Outcome:

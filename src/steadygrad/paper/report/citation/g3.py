@@ -14,7 +14,7 @@ from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.text import short, unbroken
 from steadygrad.paper.report.trial import Group, Trial, median
-from steadygrad.paper.report.verdicts import SEEDS, Findings, Outcome
+from steadygrad.paper.report.verdicts import SEEDS, Finding, Findings, Outcome
 
 STEADY = 0.01
 """Steady is where the last step moves the state by less than this share of its norm."""
@@ -35,7 +35,7 @@ def steady(place: Group) -> Outcome:
 def rests(found: Found, graph: str) -> Findings:
     """A state that does not come to rest is a premise that fails."""
     published, corrected = found.judged(steady, graph, seeds_of_pair)
-    return published and replace(published, premise=published.outcome is Outcome.YES), corrected
+    return replace(published, premise=published.outcome is Outcome.YES), corrected
 
 
 def apart(place: Group) -> float:
@@ -50,13 +50,12 @@ def together(place: Group) -> Outcome:
 def goes(found: Found, graph: str) -> Findings:
     """Judged by the trials with most seeds, three being enough, then by the longest; the longest of all show the trend."""
     published, corrected = found.judged(together, graph, seeds_of_pair)
-    if published is not None:
-        known = [place for place in found.lengths(graph) if seeds_of_pair(place)]
+    known = [place for place in found.lengths(graph) if seeds_of_pair(place)]
+    if known:
         place = max(known, key=lambda one: (min(seeds_of_pair(one), SEEDS), one.length.ran))
-        published = replace(published, outcome=together(place), of=place, seeds=seeds_of_pair(place), length=place.length)
-        trend = [together(one) for one in longer(found, graph, published)] or [Outcome.MISSING]
-        published = replace(published, longer=trend[0])
-    return published, corrected
+        published = Finding(together(place), place, seeds_of_pair(place), place.length)
+    trend = [together(one) for one in longer(found, graph, published)] or [Outcome.MISSING]
+    return replace(published, longer=trend[0]), corrected
 
 
 def drawn(found: Found, graph: str) -> list[Group]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 from steadygrad.paper.records import Record
+from steadygrad.paper.report import generic
+from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import Found, grouped, read, setting
 from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.style import CHECKPOINTED
@@ -45,6 +48,8 @@ BEFORE = {"linearise": "last", "ridge": 0.0, "edges": "once", "outputs": 0}
 """Settings that the first records do not name, as they were."""
 LENGTHS = ("epochs", "validate_every", *BEFORE)
 """What may differ between a mode and a longer run of it."""
+ONLY_CORRECTED = ("length", "hidden", "dropout", "alpha", "prior")
+"""Settings without effect as published."""
 IGNORED = ("seed", "method", "diagnose")
 """What may differ between trials of one setting."""
 
@@ -72,10 +77,10 @@ def seeds_of_pair(place: Group) -> int:
     return min(seeds_of(place.of(method)) for method in PAIR)
 
 
-def longer(found: Found, graph: str, judged: Finding | None) -> list[Group]:
+def longer(found: Found, graph: str, judged: Finding) -> list[Group]:
     """Trials as published of both methods that are longer than those that were judged, the longest first."""
-    known = found.lengths(graph) if judged else []
-    return [one for one in known if judged and one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
+    known = found.lengths(graph) if judged.of else []
+    return [one for one in known if one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
 
 
 def mean(place: Group, method: str, measure: Measure) -> float | None:
@@ -113,3 +118,11 @@ def sort(records: Sequence[Record]) -> Found:
         return Group(kept, (*own, *chain(*references)), title, Length(kept["epochs"], PAPER_EPOCHS, "epochs"))
 
     return sort_trials([trial for trial in trials if trial.method not in REFERENCES], IGNORED, LENGTHS, place)
+
+
+def settings(found: Found) -> Table:
+    def told(place: Group) -> dict[str, Any]:
+        idle = ONLY_CORRECTED if place.mode == "as-published" else ()
+        return place.setting | dict.fromkeys(idle) | {"seeds": place.seeds}
+
+    return generic.settings({place.title: told(place) for place in found.all}, ("graph", "mode"))

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
-from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
 from steadygrad.paper.report.hopfield import h1, h2, h3, h4, trials
-from steadygrad.paper.report.section import Section
-from steadygrad.paper.report.writing import Writer
+from steadygrad.paper.report.writing import section_of
 
 __all__ = ["section"]
-READOUTS = {"as-published": "state h, L1", "corrected": "φ(bh), cross-entropy"}
-
-
-def section(records: Sequence[Record]) -> Section:
-    found = trials.sort(records)
-    columns = {
-        s.title.lower() + ("" if s in found.all else f", {s.setting['passes']:,} passes"): s.setting
-        | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
-        for s in (*found.all, *found.longer)
-    }
-    writer = Writer("hopfield", found, trials)
-    return writer.write("Associative memory", (h1, h2, h3, h4, "fidelity"), generic.settings(columns, ("mode",)))
+section = partial(section_of, "hopfield", "Associative memory", trials, (h1, h2, h3, h4, "fidelity"))

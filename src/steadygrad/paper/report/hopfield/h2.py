@@ -58,9 +58,8 @@ def agrees(setting: Group, success: Success = strict) -> Outcome:
 def readings(found: Found) -> Findings:
     """As published under both readings."""
     published, corrected = found.judged(agrees)
-    if published is not None:
-        published = replace(published, outcome=tuple(agrees(published.of, success) for success in READINGS.values()))
-    return published, corrected
+    outcomes = tuple(agrees(published.of, success) for success in READINGS.values() if published.of)
+    return replace(published, outcome=outcomes), corrected
 
 
 def rates_words(setting: Group, success: Success) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steadygrad.paper.records import Record
+from steadygrad.paper.report import generic
+from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import Found, read
 from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.trial import TITLES, Group, Trial, ratio, seeds_of
@@ -20,6 +22,7 @@ BEFORE = {"linearise": "last", "shuffle": False, "ridge": 0.0, "leak": "released
 LENGTHS = ("passes", "validate_every", *BEFORE)
 """What may differ between a mode and a longer run of it."""
 FREE = ("method", "steps", "seed")
+READOUTS = {"as-published": "state h, L1", "corrected": "φ(bh), cross-entropy"}
 
 
 def training(trial: Trial) -> list[float]:
@@ -59,3 +62,12 @@ def sort(records: Sequence[Record]) -> Found:
         return Group(kept, tuple(trials), TITLES[kept["mode"]], Length(kept["passes"], PAPER_PASSES, "passes"), K)
 
     return sort_trials(read(records, BEFORE), FREE, LENGTHS, group)
+
+
+def settings(found: Found) -> Table:
+    columns = {
+        s.title.lower() + ("" if s in found.all else f", {s.setting['passes']:,} passes"): s.setting
+        | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
+        for s in (*found.all, *found.longer)
+    }
+    return generic.settings(columns, ("mode",))

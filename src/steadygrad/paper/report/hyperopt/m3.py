@@ -73,10 +73,10 @@ def at_length(mode: Mode | None, last: str) -> list[Trial]:
 
 def judged(found: Sorted, what: int, last: str) -> Findings:
     """Are the ratios the paper's or better, within the noise? There is nothing to correct."""
-    corrected = Finding(Outcome.MISSING, applicable=False)
+    corrected = Finding(applicable=False)
     ours, paper = at_length(found.of("as-published"), last), PAPER[what]
     if not ours:
-        return None, corrected
+        return Finding(), corrected
     known = {t.K: value for t in ours if t.K in paper and (value := ratios(t)[what]) is not None}
     reaches = all(value >= (1 - NOISE) * paper[K] for K, value in known.items())
     T = ours[0].T

@@ -96,9 +96,8 @@ def rests(mode: Mode) -> tuple[bool | None, list[Cell], list[tuple[float, float]
 def judged(found: Sorted) -> Findings:
     """The paper shows two meta steps: its length ends with the second."""
     published, corrected = found.judged(rests)
-    mode = found.of("as-published")
-    last = max((step for _, step in snapshots(mode)), default=0) if mode else 0
-    return published and replace(published, length=Length(last, max(PAPER_META_STEPS), "meta steps")), corrected
+    steps = [step for mode in found.all if mode.name == "as-published" for _, step in snapshots(mode)]
+    return replace(published, length=Length(max(steps, default=0), max(PAPER_META_STEPS), "meta steps")), corrected
 
 
 def shown(mode: Mode) -> Cell:

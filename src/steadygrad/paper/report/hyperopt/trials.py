@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import style
+from steadygrad.paper.report import generic, style
+from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import grouped, rank, read, setting
-from steadygrad.paper.report.trial import MODES, TITLES, Group, Trial
+from steadygrad.paper.report.trial import MODES, TITLES, Group, Trial, seeds_of
 from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
@@ -104,10 +105,10 @@ class Sorted:
         return published, corrected
 
 
-def finding(mode: Mode | None, rule: Rule) -> Finding | None:
+def finding(mode: Mode | None, rule: Rule) -> Finding:
     holds, cells, numbers = rule(mode) if mode else (None, [], None)
     if holds is None:
-        return None
+        return Finding()
     length = Length(min(cell.length.ran for cell in cells), PAPER_META_STEPS, "meta steps")
     seeds = [cell.seeds for cell in cells]
     return Finding(Outcome.of(holds), of=numbers, seeds=(min(seeds), max(seeds)), length=length)
@@ -167,3 +168,16 @@ def way_order(way: str) -> int:
 
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:
     return min(sorted(counts), key=lambda count: abs(count - wanted), default=None)
+
+
+def settings(found: Sorted) -> Table:
+    """The settings of each mode, and what varies in it."""
+    columns: dict[str, dict[str, Any]] = {}
+    for mode in found.all:
+        varied = {"T": mode.lengths, "K": mode.counts, "meta steps": sorted({cell.length.ran for cell in mode.cells})}
+        columns[mode.title.lower()] = next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
+            **{name: ", ".join(map(str, filter(None, values))) or "–" for name, values in varied.items()},
+            "seeds of tuning": seeds_of(mode.tuned),
+            "trials not shown: other settings or seeds": mode.left_out,
+        }
+    return generic.settings(columns, FREE)

@@ -2,51 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
-from steadygrad.paper.report.section import Section
-from steadygrad.paper.report.sorting import read
-from steadygrad.paper.report.theory import a1, data, p1
-from steadygrad.paper.report.trial import Trial, seeds_of
-from steadygrad.paper.report.verdicts import Finding, Outcome
-from steadygrad.paper.report.writing import Writer
+from steadygrad.paper.report.theory import a1, data, p1, trials
+from steadygrad.paper.report.writing import section_of
 
 __all__ = ["section"]
-
-
-@dataclass(frozen=True)
-class Maps:
-    """The records, sorted: maps whose gradients were compared, and maps that were penalised."""
-
-    series: tuple[Trial, ...]
-    penalties: tuple[Trial, ...]
-
-    @property
-    def radii(self) -> list[float]:
-        return sorted({trial.config["radius"] for trial in self.series})
-
-    def at(self, radius: float) -> list[Trial]:
-        return [trial for trial in self.series if trial.config["radius"] == radius]
-
-    def of(self, penalty: str) -> list[Trial]:
-        return [trial for trial in self.penalties if trial.config["penalty"] == penalty]
-
-    def proved(self, holds: bool | None) -> tuple[Finding | None, Finding | None]:
-        """A statement without modes: the same maps answer for both, in words once."""
-        if holds is None:
-            return None, None
-        seeds = seeds_of((*self.series, *self.penalties))
-        return Finding(Outcome.of(holds), of=True, seeds=seeds), Finding(Outcome.of(holds), seeds=seeds)
-
-
-def section(records: Sequence[Record]) -> Section:
-    """Of the maps of the larger size, where there are several: quick ones do not push aside what is still being run."""
-    trials = read(records, {})
-    size = max((trial.config["size"] for trial in trials), default=0)
-    kept = [trial for trial in trials if trial.config["size"] == size]
-    maps = Maps(*(tuple(trial for trial in kept if trial.config["part"] == part) for part in ("series", "penalty")))
-    settings = generic.settings({"value": generic.alike([trial.config for trial in kept])})
-    return Writer("theory", maps).write("Theory and data", (p1, a1, data), settings)
+section = partial(section_of, "theory", "Theory and data", trials, (p1, a1, data))

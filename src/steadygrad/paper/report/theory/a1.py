@@ -13,7 +13,7 @@ from steadygrad.paper.report.theory.p1 import centre
 __all__ = ["centre"]  # for the template
 PENALTIES = ("column-l1", "gershgorin", "lanczos", "frobenius", "spectral")
 PAPER = PENALTIES[:3]
-SHOWN = {"min_singular_value": "σ_min(I − J)", "spectral_radius": "ρ(J)", "adjoint_error": "error of the adjoint, K = 20"}
+SHOWN = {"min_singular_value": "σ_min(I − J)", "spectral_radius": "ρ(J)", "adjoint_error": "adjoint error, K = 20"}
 RIGHT = 1e-3
 """The adjoint of 20 terms counts as right whose relative error is below."""
 
