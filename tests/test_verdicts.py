@@ -90,5 +90,6 @@ def test_too_few_seeds_have_no_standard_error():
 
 def test_level_is_a_limit_or_what_cannot_be_told_apart():
     assert Gap([0.8, 0.9, 1.0]).level(1.0) is YES
+    assert Gap([-4.0, 0.2, 4.0]).level(1.0) is NOISE  # the noise is larger than what counts as level
     assert Gap([0.0, 1.5, 3.0]).level(1.0) is NOISE
     assert Gap([-1.0, -2.0, -2.4]).level(1.0) is NO

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -56,7 +56,13 @@ class Panel:
             logarithmic(axis)
 
 
-def draw(rows: Sequence[Sequence[Panel | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
+class Content(Protocol):
+    """What fills a place in a picture."""
+
+    def draw(self, axis: Axes) -> None: ...
+
+
+def draw(rows: Sequence[Sequence[Content | None]], marks: Marks = NO_MARKS, height: float = 2.3) -> Picture:
     """The panels as a picture with one legend; None leaves a place free. What a panel to the left or below says is left out."""
     picture = Picture(figsize=(WIDTH, 0.7 + height * len(rows)))
     places = [list(row) for row in picture.subplots(len(rows), len(rows[0]), squeeze=False)]

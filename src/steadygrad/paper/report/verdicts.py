@@ -180,11 +180,11 @@ class Gap:
         return Outcome.NOISE if abs(self.mean) <= ERRORS * self.error else Outcome.of(self.mean > 0)
 
     def level(self, limit: float) -> Outcome:
-        """Are the two level, by this limit?"""
+        """Are the two level, by this limit? Not to be told where the noise is larger than that."""
         if len(self.seeds) < SEEDS:
             return Outcome.MISSING
         if abs(self.mean) <= limit:
-            return Outcome.YES
+            return Outcome.YES if self.error <= limit else Outcome.NOISE
         return Outcome.NOISE if abs(self.mean) <= ERRORS * self.error else Outcome.NO
 
     def __str__(self) -> str:

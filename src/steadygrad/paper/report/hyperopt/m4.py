@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.m1 import TENTH
 from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted
+from steadygrad.paper.report.hyperopt.tsne import Embedded
 from steadygrad.paper.report.panels import Array, Panel, Points, draw
 from steadygrad.paper.report.trial import Trial, median
 from steadygrad.paper.report.verdicts import Findings, Length
@@ -106,10 +107,16 @@ def shown(mode: Mode) -> Cell:
 
 
 def walks(cell: Cell) -> Picture:
+    """Above: t-SNE of a trial a method, of the lowest seed; below: the distance from the end, which no embedding can distort."""
+
     def away(trial: Trial, step: int) -> Points | None:
         path = paths(trial).get(step)
         return path and path.away
 
+    def embedded(step: int) -> Embedded:
+        return Embedded({m: of_step(cell, m, step)[0].states for m in METHODS}, f"Meta step {step}: t-SNE")
+
     curves = {step: cell.curves(lambda trial, step=step: away(trial, step), METHODS) for step in meta_steps(cell)}
-    about: dict[str, Any] = {"x": "training step", "y": "distance from the end", "log": True}
-    return draw([[Panel(of, f"Meta step {step}", **about) for step, of in curves.items()]])
+    about: dict[str, Any] = {"x": "training step", "y": "relative to the start's", "log": True}
+    below = [Panel(of, "Distance from the end", **about) for of in curves.values()]
+    return draw([[embedded(step) for step in curves], below], height=2.6)
