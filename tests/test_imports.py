@@ -37,7 +37,7 @@ EXTRAS = {
     "paper.datasets": {"numpy"},
     "paper.records": {"numpy"},
     "paper.experiments": {"numpy", "sklearn"},
-    "paper.report": {"numpy", "matplotlib", "jinja2", "markupsafe"},
+    "paper.report": {"numpy", "matplotlib", "jinja2", "markupsafe", "sklearn"},
     "paper.playground": {"numpy", "matplotlib", "gradio", "fastapi", "starlette", "uvicorn"},
     "paper.cli": {"rich", "tyro"},
 }
