@@ -134,6 +134,7 @@ class Linearised:
 
 
 def _of_every_optimiser(state: State) -> State:
+    """What of a state every optimiser has, whatever it keeps besides."""
     return {key: state[key] for key in ("parameters", "statistics", "buffers")}
 
 

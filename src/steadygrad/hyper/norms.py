@@ -67,6 +67,7 @@ _SIGNATURES = {func: inspect.signature(func) for func in (functional.batch_norm,
 
 
 def _normalised(func: Any, x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, own: bool, *rest: float) -> Tensor:
+    """The input normalised by its own or by running statistics, these with a derivative where they need one."""
     if own and func is functional.instance_norm:
         return func(x, mean, variance, weight, bias, own, *rest)
     if mean is None or variance is None or not mean.requires_grad:
