@@ -41,9 +41,11 @@ class Optimiser(ABC):
     """Whether steps that leave no graph run as one graph of torch.compile; what it cannot trace runs as it is, with a warning."""
     last_loss: list[Tensor] = field(default_factory=list[Tensor], init=False, repr=False)
     """The training loss of the last step, in a list of one; empty before the first."""
+    _model: Model = field(init=False, repr=False)
+    _fast: Compiled | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_of", Model(self.model))
+        object.__setattr__(self, "_model", Model(self.model))
         if not isinstance(self.compile, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"compile must be True or False; got {self.compile!r:.60}.")
         if self.compile:
@@ -54,10 +56,6 @@ class Optimiser(ABC):
             if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
                 raise TypeError(f"{name} must be a number, or a tensor with one a parameter tensor; got {value!r:.60}.")
             self.setting(name, {})
-
-    @property
-    def _model(self) -> Model:
-        return self._of  # type: ignore[attr-defined]
 
     @property
     def names(self) -> list[str]:
@@ -92,8 +90,8 @@ class Optimiser(ABC):
         return None
 
     def __call__(self, state: State, hyper: Hyper, batch: Any) -> State:
-        if self.compile and not (torch.is_grad_enabled() or transformed()):
-            return self._fast(state, hyper, batch)  # type: ignore[attr-defined]
+        if self._fast is not None and not (torch.is_grad_enabled() or transformed()):
+            return self._fast(state, hyper, batch)
         return self._step(state, hyper, batch)
 
     def _step(self, state: State, hyper: Hyper, batch: Any) -> State:
