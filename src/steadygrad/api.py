@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,7 +17,7 @@ from steadygrad.gradient.exported import exported_steps
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.transformed import Inside
 from steadygrad.linear import CG, GMRES, LSQR, MINRES, Auto, BiCGSTAB, Dense, Neumann, NormalCG
-from steadygrad.method import check_count
+from steadygrad.method import check_callable, check_count, unknown
 from steadygrad.roots import Minimise, NewtonCG
 from steadygrad.solution import (
     OnFailure,
@@ -173,8 +172,7 @@ def steady_state(
 
 def _check(update: Any, forward: Any, batch_dims: int, batch_index: Tensor | None, iterates: Sequence[int]) -> None:
     """Refuse what is no problem to be solved, in words of the call."""
-    if not callable(update):
-        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+    check_callable("update", update, "update(h, *args)")
     if not isinstance(forward, FixedPointSolver):
         raise TypeError(f"forward must be a solver such as Picard(max_steps=100); got {forward!r}.")
     check_count("batch_dims", batch_dims, least=0)
@@ -230,15 +228,12 @@ def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
         return cold
     if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
-    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)] if _same_nesting(warm.value, h0) else []
+    alike = structure_of(warm.value) == structure_of(h0)
+    leaves = [leaf.detach() for leaf in in_order(layout.template, warm.value)] if alike else []
     fits = [leaf.shape for leaf in leaves] == [leaf.shape for leaf in cold] and all(
         a.dtype == b.dtype and a.device == b.device and bool(a.isfinite().all()) for a, b in zip(leaves, cold, strict=True)
     )
     return leaves if everywhere(fits) else cold
-
-
-def _same_nesting(one: State, other: State) -> bool:
-    return structure_of(one) == structure_of(other)
 
 
 def resolve_gradient(gradient: str | Gradient) -> Gradient:
@@ -248,9 +243,7 @@ def resolve_gradient(gradient: str | Gradient) -> Gradient:
     if not isinstance(gradient, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"gradient must be a shorthand or an object such as Implicit(NormalCG()); got {gradient!r}.")
     if gradient not in SHORTHANDS:
-        near = difflib.get_close_matches(gradient.lower(), SHORTHANDS, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown gradient {gradient!r}.{hint} Known: {', '.join(SHORTHANDS)}.")
+        raise unknown("gradient", gradient, SHORTHANDS)
     return SHORTHANDS[gradient]
 
 
@@ -294,13 +287,9 @@ def _finite_at_the_start(problem: Problem) -> bool:
         return everywhere(bool(problem.update(problem.start.detach()).isfinite().all()))
 
 
-def _differentiable(solution: Solution) -> bool:
-    return any(leaf.requires_grad for leaf in leaves_of(solution.value))
-
-
 def _exact_instead(solution: Solution, problem: Problem) -> str:
     """Where a state is not steady and gets an implicit gradient: the exact gradient of its steps, and what it would cost."""
     unsteady = solution.status in (Status.MAX_STEPS, Status.STAGNATED) and solution.record.forward_steps > 0
-    if not unsteady or not isinstance(problem.forward, Picard) or not _differentiable(solution):
-        return ""
-    return f" {exact_instead(solution.steps)}"
+    if unsteady and isinstance(problem.forward, Picard) and any(leaf.requires_grad for leaf in leaves_of(solution.value)):
+        return f" {exact_instead(solution.steps)}"
+    return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -31,6 +33,23 @@ class Method:
             elif value != field.default:
                 settings.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(settings)})"
+
+
+def check_callable(name: str, value: object, call: str = "") -> None:
+    """Refuse what cannot be called; `call` shows how it will be."""
+    if not callable(value):
+        raise TypeError(f"{name} must be callable{call and f' as {call}'}; got {type(value).__name__}.")
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> ValueError:
+    """The error for a name that is none of those known: with the nearest of them, and the list.
+
+    >>> unknown("gradient", "rpb", ["rbp", "bptt"])
+    ValueError("unknown gradient 'rpb'. Did you mean 'rbp'? Known: rbp, bptt.")
+    """
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"unknown {what} {name!r}.{hint} Known: {', '.join(known)}.")
 
 
 def check_count(name: str, value: object, least: int) -> None:

@@ -15,7 +15,7 @@ from steadygrad.compiler import outside_graphs
 from steadygrad.diagnose.history import History
 from steadygrad.fixedpoint import FixedPointSolver, Picard
 from steadygrad.gradient import Gradient
-from steadygrad.method import check_count
+from steadygrad.method import check_callable, check_count
 from steadygrad.solution import OnFailure, Solution, SteadyStateError, check_on_failure
 from steadygrad.state import State, in_full_precision, leaves_of, map_state
 from steadygrad.state.shards import check_group
@@ -73,8 +73,7 @@ class Equilibrium(nn.Module):
         group: Any = None,
     ) -> None:
         super().__init__()
-        if not callable(cell):
-            raise TypeError(f"cell must be callable as cell(x, h); got {type(cell).__name__}.")
+        check_callable("cell", cell, "cell(x, h)")
         check_on_failure(on_failure)
         if warm_start not in (True, False, "always"):
             raise ValueError(f'warm_start must be True (in training), False or "always"; got {warm_start!r}.')

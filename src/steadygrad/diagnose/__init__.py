@@ -23,7 +23,7 @@ from steadygrad.diagnose.verdict import findings
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
 from steadygrad.linear import Auto
-from steadygrad.method import check_count
+from steadygrad.method import check_callable, check_count
 from steadygrad.solution import Solution, Status, SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
@@ -77,8 +77,7 @@ def diagnose(
     used = Used.of(h if isinstance(h, Solution) else None, forward, gradient)
     if isinstance(h, Solution):
         h = h.value
-    if not callable(update):
-        raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+    check_callable("update", update, "update(h, *args)")
     check_count("batch_dims", batch_dims, least=0)
     if not 0 < rtol < 1:
         raise ValueError(f"rtol must lie between 0 and 1; got {rtol}.")

@@ -55,9 +55,8 @@ def _state(d: Diagnosis, rtol: float, used: Used) -> Iterator[Finding]:
     elif d.distance > CLOSE * rtol:
         yield Finding(
             "slow", "fatal",
-            "This is not a steady state: the gradient means nothing. The residual is only "
-            f"{d.relative_residual:.1e}, but that is "
-            f"because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
+            f"This is not a steady state: the gradient means nothing. The residual is only {d.relative_residual:.1e}, but that "
+            f"is because F moves slowly: the steady state is about {d.distance:.2g} of ‖h‖ away.",
             not_creeping(used),
         )  # fmt: skip
 
@@ -85,8 +84,8 @@ def _function(d: Diagnosis) -> Iterator[Finding]:
     elif d.derivative is not None and d.derivative.unsettled:
         yield Finding(
             "not differentiable", "fatal",
-            f"F is not differentiable here: a finite difference changes by {_percent(d.derivative.uncertainty)} "
-            "with its step size.",
+            f"F is not differentiable here: a finite difference changes by {_percent(d.derivative.uncertainty)} with its step "
+            "size.",
             "Replace jumps (round, sign, argmax, comparisons) by smooth functions"
             + ("." if d.eps < DOUBLE else ", or use float64 if the state is near its rounding."),
         )  # fmt: skip
@@ -100,20 +99,20 @@ def _function(d: Diagnosis) -> Iterator[Finding]:
     elif d.randomness > 0:
         yield Finding(
             "random", "repair",
-            f"F is random: two calls at one state differ by {_percent(d.randomness)}. Within one solve "
-            "steadygrad repeats the draws, so "
-            "the steady state belongs to one draw; this diagnosis is of another than your solve was.",
+            f"F is random: two calls at one state differ by {_percent(d.randomness)}. Within one solve steadygrad repeats the "
+            "draws, so the steady state belongs to one draw; this diagnosis is of another than your solve was.",
             "Call .eval() to diagnose, or draw one mask before the solve and pass it to F as an argument.",
         )  # fmt: skip
 
 
 def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
     scale = max(1.0, d.norm) if not math.isnan(d.norm) else 1.0
+    unsolved = d.decay is not None and d.decay.status is not Status.CONVERGED
     if d.min_singular_value <= SINGULAR * d.eps * scale:
         yield Finding(
             "singular", "fatal",
-            f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its "
-            "gradient is not defined.",
+            f"I − J is singular (σ_min = {d.min_singular_value:.1e}): the steady state is not isolated, and its gradient is not "
+            "defined.",
             "F lets some direction of the state stay as it is: give it a leak (h ← 0.9 h + …), fix that direction, or add "
             "sg.penalty.lanczos or sg.penalty.gershgorin to the loss.",
         )  # fmt: skip
@@ -124,12 +123,7 @@ def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
             f"{1 / d.min_singular_value:.0f} times, and errors with it.",
             fragile(d, used),
         )  # fmt: skip
-    elif (
-        "min_singular_value" in d.bounds
-        and d.spectral_radius > NEAR_ONE
-        and d.decay is not None
-        and d.decay.status is not Status.CONVERGED
-    ):
+    elif "min_singular_value" in d.bounds and d.spectral_radius > NEAR_ONE and unsolved:
         yield Finding(
             "unsolved", "repair",
             "Whether I − J is invertible could not be shown: its smallest singular value has not settled (it is at most "
@@ -139,9 +133,8 @@ def _operator(d: Diagnosis, used: Used) -> Iterator[Finding]:
     if d.spectral_radius >= 1:
         yield Finding(
             "expansive", "repair",
-            f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a "
-            "finite, meaningless gradient. "
-            "F does not settle here by itself.",
+            f"The Neumann series diverges (ρ(J) = {d.spectral_radius:.3g}): RBP and Neumann-RBP would give a finite, meaningless "
+            "gradient. F does not settle here by itself.",
             expansive(used),
         )  # fmt: skip
 
@@ -152,13 +145,11 @@ def _parameters(d: Diagnosis) -> Iterator[Finding]:
     if degenerate:
         yield Finding(
             "degenerate", "repair",
-            f"The steady state does not depend on {_listed(degenerate)}: ∂F/∂θ = 0 there, so the implicit "
-            "gradient is zero whatever the loss.",
-            "That is a property of the problem (as for the learning rate and momentum of SGD at the end of "
-            "training), not a sign that "
-            "the value is best. Differentiate the trajectory instead (gradient=\"bptt\", or forward mode over "
-            "the steps), or tune "
-            "something that moves the steady state, such as weight decay.",
+            f"The steady state does not depend on {_listed(degenerate)}: ∂F/∂θ = 0 there, so the implicit gradient is zero "
+            "whatever the loss.",
+            "That is a property of the problem (as for the learning rate and momentum of SGD at the end of training), not a sign "
+            'that the value is best. Differentiate the trajectory instead (gradient="bptt", or forward mode over the steps), or '
+            "tune something that moves the steady state, such as weight decay.",
         )  # fmt: skip
     if unused:
         yield Finding("unused", "repair", f"F does not use {_listed(unused)}, as far as autograd sees.",
@@ -172,17 +163,16 @@ def _remarks(d: Diagnosis) -> Iterator[Finding]:
     if d.norm > 1 > d.spectral_radius:
         yield Finding(
             "non-normal", "note",
-            f"J is not a contraction in norm (‖J‖ = {d.norm:.2g}), so the bound of Proposition 3 says nothing; "
-            "the series converges all the "
-            "same, since ρ(J) < 1.",
+            f"J is not a contraction in norm (‖J‖ = {d.norm:.2g}), so the bound of Proposition 3 says nothing; the series "
+            "converges all the same, since ρ(J) < 1.",
             "",
         )  # fmt: skip
     others = [start for start in d.starts if start.outcome == "other"]
     if others:
         yield Finding(
             "several", "note",
-            f"Other starts ({_listed([start.name for start in others])}) end in another steady state: the "
-            "value, and its gradient, depend on h0.",
+            f"Other starts ({_listed([start.name for start in others])}) end in another steady state: the value, and its "
+            "gradient, depend on h0.",
             "Keep h0 fixed, or make it part of what you report.",
         )  # fmt: skip
 

@@ -36,9 +36,10 @@ class Adam(Optimiser):
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
     settings: ClassVar[tuple[str, ...]] = ("rate", "beta1", "beta2", "decay")
 
-    def _buffers(self) -> Named:
-        device = next(iter(self._model.parameters().values())).device
-        return {**self._model.buffers(), COUNT: torch.tensor(0, device=device)}
+    def initial(self) -> State:
+        state = super().initial()
+        device = next(iter(state["parameters"].values())).device
+        return {**state, "buffers": {**state["buffers"], COUNT: torch.tensor(0, device=device)}}
 
     def at_rest(self) -> Optimiser | None:
         return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)

@@ -63,9 +63,7 @@ class Batches:
 
         A loader is read again from the start of its epoch, whose random state is set for it: set yours afterwards.
         """
-        stream = Stream(self, recall=True)
-        stream.go_to(place)
-        return stream
+        return Stream(self, recall=True, place=place)
 
     def made(self, t: int) -> Any:
         """The batch that the function gives for step t."""
@@ -91,34 +89,27 @@ class Place(NamedTuple):
 
 
 class Stream(Iterator[Any]):
-    """The batches of a training, one after the other."""
+    """The batches of a training, one after the other; from a place of an earlier stream of theirs on, if one is given."""
 
-    def __init__(self, batches: Batches, recall: bool) -> None:
+    def __init__(self, batches: Batches, recall: bool, place: Place | None = None) -> None:
         self._batches = batches
         self._recall = recall
         self._loads = not (isinstance(batches.source, Sequence) or callable(batches.source))
-        self._taken = self._of_epoch = 0
+        self._taken, self._of_epoch = 0 if place is None else place.taken, 0
         self._epoch: tuple[dict[str, Any], list[Tensor]] | None = None
         self._reading: Iterator[Any] | None = None
+        if place is not None and place.epoch is not None:
+            random, generators = place.epoch
+            restore_random_states(random)
+            for generator, state in zip(_generators(batches.source), generators, strict=True):
+                generator.set_state(state)
+            self._begin()
+            for _ in range(place.of_epoch):
+                self._loaded()
 
     def place(self) -> Place:
         """Where the stream is now."""
         return Place(self._taken, self._of_epoch, self._epoch)
-
-    def go_to(self, place: Place) -> None:
-        """Go to a place of an earlier stream of the same batches."""
-        self._taken = place.taken
-        if not self._loads or place.epoch is None:
-            return
-        random, generators = place.epoch
-        restore_random_states(random)
-        for generator, state in zip(_generators(self._batches.source), generators, strict=True):
-            generator.set_state(state)
-        self._begin()
-        assert self._reading is not None
-        for _ in range(place.of_epoch):
-            next(self._reading)
-        self._of_epoch = place.of_epoch
 
     def __next__(self) -> Any:
         source, self._taken = self._batches.source, self._taken + 1

@@ -15,7 +15,7 @@ from steadygrad.hyper.replay import Mark, Replay, affordable, size_of
 from steadygrad.hyper.resolve import AVERAGED, Average, Last, Samples
 from steadygrad.hyper.rest import Rest, Travel
 from steadygrad.hyper.result import Chosen, Estimate
-from steadygrad.hyper.training import Training
+from steadygrad.hyper.training import See, Training
 from steadygrad.hyper.trust import unfinished
 from steadygrad.linear import Auto, Neumann
 from steadygrad.solution import OnFailure, magnitude
@@ -55,7 +55,7 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
     """
     random = torch.get_rng_state()
     training = Training(inner, inner.batches.stream(recall=True))
-    start = Replay.start(inner, training.stream)
+    start = Mark.of(inner.state, training.stream)
     training.read()
     if inner.trainer is None:
         training.attach()  # so that the graph of the first step is as large as the others'
@@ -77,13 +77,13 @@ def choose(inner: Inner, terms: Terms) -> Chosen:
     return Chosen(training.estimate(), BPTT(), f"exact: {price}")
 
 
-def _watched(training: Training, graph: bool) -> Rest:
+def _watched(training: Training, graph: bool, see: See | None = None) -> Rest:
     """On until one step is left, with a graph or without, and how far from rest that is."""
     inner = training.inner
     travel = Travel(inner, inner.steps - 1)
     travel.see(0, inner.state, training.batch)
     while training.done < inner.steps - 1:
-        training.read()
+        training.read(see)
         travel.see(training.done, training.state, training.batch)
         training.take(graph)
         training.show()
@@ -106,19 +106,17 @@ def _end_or_steps(training: Training, terms: Terms, price: str) -> Chosen:
 
 def _beyond_memory(training: Training, terms: Terms, price: str, checkpoints: BPTT | None, start: Mark) -> Chosen:
     """A training whose graphs do not fit: its end, if it comes to rest in time, else all steps, by the states that fit."""
-    steps, replay = training.inner.steps, None
+    steps = training.inner.steps
+    replay = None if checkpoints is None else Replay(training.inner, checkpoints.plan(steps, known=True), start)
     training.forget()
-    if checkpoints is not None:
-        training.keeper = replay = Replay(training.inner, checkpoints.plan(steps, known=True), start)
-    rest = _watched(training, graph=False)
+    rest = _watched(training, graph=False, see=None if replay is None else replay.see)
     if rest.derivative or (terms.ongoing and rest.state):
         return Chosen(_implicit(training, Implicit(Auto()), terms), Implicit(Auto()), f"{_at_rest(rest)}, and {price}")
     if checkpoints is None or replay is None:
         return _nothing_fits(training, terms, price)
-    training.go_on(steps)
-    replay.ended(training.detached())
+    training.go_on(steps, see=replay.see)
     reason = f"exact, taking steps again: training has not come to rest, and {price}"
-    return Chosen(replay.estimate(), checkpoints, reason, replay.doubt)
+    return Chosen(replay.estimate(training.detached()), checkpoints, reason, replay.doubt)
 
 
 def _nothing_fits(training: Training, terms: Terms, price: str) -> Chosen:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from steadygrad.hyper.problem import tensor_of
 from steadygrad.method import Method
 
 
@@ -24,15 +25,12 @@ class Constraint(Method, ABC):
 
     def start(self, like: Tensor) -> Tensor:
         """The free tensor that stands for the starting value."""
-        value = self.value
-        if not isinstance(value, (Tensor, float, int, list, tuple)):
-            raise TypeError(f"{type(self).__name__} takes a number or a floating-point tensor; got {value!r:.60}.")
-        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=like.dtype, device=like.device)
-        if not tensor.dtype.is_floating_point or tensor.numel() == 0:
-            raise TypeError(f"{type(self).__name__} takes a number or a floating-point tensor; got {value!r:.60}.")
+        tensor = tensor_of(self.value, like)
+        if tensor is None or not tensor.dtype.is_floating_point or tensor.numel() == 0:
+            raise TypeError(f"{type(self).__name__} takes a number or a floating-point tensor; got {self.value!r:.60}.")
         free = self.free(tensor).clone()
         if not bool(free.isfinite().all()):
-            raise ValueError(f"{type(self).__name__} cannot start at {value!r:.60}: {self.allowed}.")
+            raise ValueError(f"{type(self).__name__} cannot start at {self.value!r:.60}: {self.allowed}.")
         return free
 
     allowed = "it must be finite"

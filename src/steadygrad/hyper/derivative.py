@@ -53,7 +53,7 @@ def broken(inner: Inner) -> str | None:
         inner = Inner.of(descent, inner.hyper, inner.objective, inner.batches, 1, None)
     with torch.random.fork_rng():
         state, batch = _first_move(inner)
-        exact = inner.split.part(state)[0][0].dtype is torch.float64
+        exact = inner.first.dtype is torch.float64
         found = {"state": _compared(inner, state, batch, by_state=True)}
         if exact:  # elsewhere a small weight decay drowns in rounding
             other = _compared(inner, state, batch, by_state=False)

@@ -61,13 +61,6 @@ def forward(inner: Inner) -> Estimate:
     return Estimate(state, end.value, [end.gradients(through)])
 
 
-def derivative_along(inner: Inner, direction: Mapping[str, Tensor]) -> float:
-    """dL(h_T)/dθ · v, exactly, for one direction v of the hyperparameters: one tangent, whatever their number."""
-    _, tangents, end = _train(inner, [direction[name].unsqueeze(0) for name in inner.hyper])
-    direct = [float((g * direction[name]).sum()) for name, g in end.direct.items() if g is not None]
-    return float(_towards(tangents, end)) + sum(direct)
-
-
 def agreement(inner: Inner, gradients: Mapping[str, Tensor], random: Tensor) -> float | None:
     """(dL(h_T)/dθ · g) / ‖g‖², the exact derivative along the hypergradient g by forward mode: 1 if it is right.
 
@@ -79,7 +72,9 @@ def agreement(inner: Inner, gradients: Mapping[str, Tensor], random: Tensor) -> 
     unit = {name: g / math.sqrt(size) for name, g in gradients.items()}
     with torch.random.fork_rng():
         torch.set_rng_state(random)
-        return derivative_along(replace(inner, observe=None), unit) / math.sqrt(size)
+        _, tangents, end = _train(replace(inner, observe=None), [unit[name].unsqueeze(0) for name in inner.hyper])
+        direct = sum(float((g * unit[name]).sum()) for name, g in end.direct.items() if g is not None)
+        return (float(_towards(tangents, end)) + direct) / math.sqrt(size)
 
 
 def _train(inner: Inner, seeds: list[Tensor]) -> tuple[State, list[Tensor], Slope]:

@@ -95,7 +95,7 @@ def hypergradient(
     inner = Inner.of(step, hyper, objective, replace(source, first=first, steps=steps), steps, state)
     inner = replace(inner, observe=observe)
     if resolved is None:
-        terms = Terms(allowed(memory, inner.device), ongoing, last, on_failure)
+        terms = Terms(allowed(memory, inner.first.device), ongoing, last, on_failure)
         plan = partial(choose, inner, terms)
     else:
         plan = partial(_taken, inner, resolved, resolve_samples(resolved, last, source), on_failure)
@@ -121,8 +121,7 @@ def _taken(inner: Inner, method: Differentiated, samples: Samples, on_failure: O
     elif isinstance(method, Forward):
         estimate = forward(inner)
     elif isinstance(method, BPTT) and method.recomputes:
-        replay = replayed(inner, method)
-        return Chosen(replay.estimate(), method, doubt=replay.doubt)
+        return replayed(inner, method)
     else:
         estimate = unrolled(inner, method.steps if isinstance(method, TBPTT) else None)
     return Chosen(estimate, method)

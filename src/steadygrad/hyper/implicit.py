@@ -41,13 +41,14 @@ def implicit(inner: Inner, method: Implicit, samples: Samples, on_failure: OnFai
 
 def implicit_at(training: Training, method: Implicit, samples: Samples, on_failure: OnFailure) -> Estimate:
     """The implicit hypergradient of a training of which the last step is left to take, on the next batch of the stream."""
-    inner, stream, state = training.inner, training.stream, training.detached()
+    inner = training.inner
     if isinstance(samples, Fresh):
-        estimates = _fresh(inner, state, stream, method, samples, on_failure)
+        estimates = _fresh(training, method, samples, on_failure)
     else:
         count = samples.count if isinstance(samples, Average) else 1
         # One by one: reading the others first would draw numbers that the last step's dropout draws in training.
-        batches = [samples.batch] if isinstance(samples, Full) else islice(stream, count)
+        batches = [samples.batch] if isinstance(samples, Full) else islice(training.stream, count)
+        state = training.detached()
         estimates = (_at(inner, state, batch, method, first=i == 0) for i, batch in enumerate(batches))
     found = next(estimates)
     for one in estimates:
@@ -134,6 +135,7 @@ class Linearised:
 
 
 def _of_every_optimiser(state: State) -> State:
+    """What of a state every optimiser has, whatever it keeps besides."""
     return {key: state[key] for key in ("parameters", "statistics", "buffers")}
 
 
@@ -153,10 +155,9 @@ def _at(inner: Inner, state: State, batch: Any, method: Implicit, first: bool) -
     return Estimate(last.state, end.value, [grads], [record.last], dependence, last.residual(), remaining=[left])
 
 
-def _fresh(
-    inner: Inner, state: State, stream: Iterator[Any], method: Implicit, samples: Fresh, on_failure: OnFailure
-) -> Iterator[Estimate]:
+def _fresh(training: Training, method: Implicit, samples: Fresh, on_failure: OnFailure) -> Iterator[Estimate]:
     """The Neumann series with a new mini-batch for every term, so many times over."""
+    inner, stream, state = training.inner, training.stream, training.detached()
     steps = method.solver.steps if isinstance(method.solver, Neumann) else None
     if steps is None:
         raise ValueError(f"Fresh(...) needs a Neumann series of a given length, Implicit(Neumann(steps=K)); got {method!r}.")

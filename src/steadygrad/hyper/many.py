@@ -17,6 +17,7 @@ from typing import Any
 from steadygrad.calls import Again, Call, Event, Folder, Lost, Raised, Ray, Returned, Said, collected_warnings, crew, fresh_start
 from steadygrad.hyper.bar import Overview, told_to
 from steadygrad.hyper.history import Tuning
+from steadygrad.method import check_callable
 from steadygrad.solution import OnFailure, check_on_failure, report_failure
 
 TICK = 0.5  # seconds between two looks
@@ -113,8 +114,7 @@ def tune_many(
     (5, {'decay': tensor(0.0123)})
     """
     check_on_failure(on_failure)
-    if not callable(tuning):
-        raise TypeError(f"tuning must be callable as tuning(start, checkpoint); got {type(tuning).__name__}.")
+    check_callable("tuning", tuning, "tuning(start, checkpoint)")
     given = list(starts)
     waiting = {name_of(start): start for start in given}
     if len(waiting) < len(given):

@@ -42,25 +42,22 @@ class Model:
         self._seen: tuple[list[Any], list[int]] = ([], [])
         self._look()
 
-    def parameters(self) -> Named:
+    def tensors(self) -> dict[str, Named]:
+        """Copies of the module's: "parameters" that are trained, "statistics" of BatchNorm, and other "buffers"."""
         self._look()
-        own = dict(self.module.named_parameters())
-        return {name: own[name].detach().clone() for name in self.names}
-
-    def statistics(self) -> Named:
-        own = dict(self.module.named_buffers())
-        return {name: own[name].detach().clone() for name in self._statistics}
-
-    def buffers(self) -> Named:
-        own = dict(self.module.named_buffers())
-        return {name: own[name].detach().clone() for name in self._buffers}
+        kinds = {"parameters": self.names, "statistics": self._statistics, "buffers": self._buffers}
+        own = self._own()
+        return {kind: {name: own[name].detach().clone() for name in names} for kind, names in kinds.items()}
 
     def load(self, tensors: Named) -> None:
         """Write tensors into the module."""
-        own = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        own = self._own()
         with torch.no_grad():
             for name, tensor in tensors.items():
                 own[name].copy_(tensor)
+
+    def _own(self) -> Named:
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
     def train(self, function: Callable[[nn.Module], Tensor], parameters: Named, state: Named) -> tuple[Tensor, Named]:
         """function(module) in training mode, and the statistics and buffers after it."""

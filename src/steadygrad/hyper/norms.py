@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import inspect
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -53,46 +54,30 @@ class Differentiable(TorchFunctionMode):
     """Lets BatchNorm and InstanceNorm pass gradients to their running statistics, which torch's own refuse."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        instead: Any = _INSTEAD.get(func, func)
-        return instead(*args, **(kwargs or {}))
+        signature = _SIGNATURES.get(func)
+        if signature is None:
+            return func(*args, **(kwargs or {}))
+        given = signature.bind(*args, **(kwargs or {}))
+        given.apply_defaults()
+        return _normalised(func, *given.arguments.values())
 
 
-def _normalise(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    if running_mean is None or running_var is None or not running_mean.requires_grad:
-        return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    if training:  # in the objective, whose statistics nobody sees again
-        return functional.batch_norm(input, None, None, weight, bias, True, momentum, eps)
-    shape = [1, -1] + [1] * (input.dim() - 2)
-    scale = (running_var + eps).rsqrt() if weight is None else weight * (running_var + eps).rsqrt()
-    centred = (input - running_mean.view(shape)) * scale.view(shape)
+_SIGNATURES = {func: inspect.signature(func) for func in (functional.batch_norm, functional.instance_norm)}
+"""Both take the input, its running mean and variance, weight, bias, whether to use the input's own statistics, momentum, eps."""
+
+
+def _normalised(func: Any, x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, own: bool, *rest: float) -> Tensor:
+    """The input normalised by its own or by running statistics, these with a derivative where they need one."""
+    if own and func is functional.instance_norm:
+        return func(x, mean, variance, weight, bias, own, *rest)
+    if mean is None or variance is None or not mean.requires_grad:
+        return functional.batch_norm(x, mean, variance, weight, bias, own, *rest)
+    if own:  # in the objective, whose statistics nobody sees again
+        return functional.batch_norm(x, None, None, weight, bias, own, *rest)
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    scale = (variance + rest[-1]).rsqrt() if weight is None else weight * (variance + rest[-1]).rsqrt()
+    centred = (x - mean.view(shape)) * scale.view(shape)
     return centred if bias is None else centred + bias.view(shape)
-
-
-def _normalise_each(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    if use_input_stats:
-        return functional.instance_norm(input, running_mean, running_var, weight, bias, True, momentum, eps)
-    return _normalise(input, running_mean, running_var, weight, bias, False, momentum, eps)
-
-
-_INSTEAD: dict[Any, Callable[..., Tensor]] = {functional.batch_norm: _normalise, functional.instance_norm: _normalise_each}
 
 
 _HIDDEN = (

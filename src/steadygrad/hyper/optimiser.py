@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from steadygrad.hyper.compiled import Compiled
 from steadygrad.hyper.model import Model, Named
 from steadygrad.hyper.problem import Hyper, attention_for_a_graph, transformed
+from steadygrad.method import check_callable
 from steadygrad.state import State
 
 Loss = Callable[[Any, Any, Hyper], Tensor]
@@ -40,24 +41,21 @@ class Optimiser(ABC):
     """Whether steps that leave no graph run as one graph of torch.compile; what it cannot trace runs as it is, with a warning."""
     last_loss: list[Tensor] = field(default_factory=list[Tensor], init=False, repr=False)
     """The training loss of the last step, in a list of one; empty before the first."""
+    _model: Model = field(init=False, repr=False)
+    _fast: Compiled | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_of", Model(self.model))
+        object.__setattr__(self, "_model", Model(self.model))
         if not isinstance(self.compile, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"compile must be True or False; got {self.compile!r:.60}.")
         if self.compile:
             object.__setattr__(self, "_fast", Compiled(self._step))
-        if not callable(self.loss):
-            raise TypeError(f"loss must be callable as loss(model, batch, hyper); got {type(self.loss).__name__}.")
+        check_callable("loss", self.loss, "loss(model, batch, hyper)")
         for name in self.settings:
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
                 raise TypeError(f"{name} must be a number, or a tensor with one a parameter tensor; got {value!r:.60}.")
             self.setting(name, {})
-
-    @property
-    def _model(self) -> Model:
-        return self._of  # type: ignore[attr-defined]
 
     @property
     def names(self) -> list[str]:
@@ -66,27 +64,23 @@ class Optimiser(ABC):
 
     def per_tensor(self, value: float) -> Tensor:
         """That value once for every parameter tensor: a setting with one number each."""
-        first = next(iter(self._model.parameters().values()))
+        first = next(iter(self._model.tensors()["parameters"].values()))
         return torch.full((len(self._model.names),), value, dtype=first.dtype, device=first.device)
 
     def initial(self) -> State:
         """The state that starts from the module's present parameters and buffers."""
-        parameters = self._model.parameters()
+        own = self._model.tensors()
+        parameters = own.pop("parameters")
         slots = {slot: {name: torch.zeros_like(p) for name, p in parameters.items()} for slot in self.slots}
-        return {"parameters": parameters, **slots, "statistics": self._model.statistics(), "buffers": self._buffers()}
-
-    def _buffers(self) -> Named:
-        return self._model.buffers()
+        return {"parameters": parameters, **slots, **own}
 
     def load(self, state: State) -> None:
         """Write the parameters and buffers of a state into the module."""
-        buffers = {name: tensor for name, tensor in state["buffers"].items() if name != COUNT}
-        self._model.load({**state["parameters"], **state["statistics"], **buffers})
+        self._model.load({**state["parameters"], **_besides(state)})
 
     def evaluate(self, objective: Callable[[Any, Hyper], Any], state: State, hyper: Hyper) -> Any:
         """objective(model, hyper) with the parameters of the state, in eval mode."""
-        own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
-        found = self._model.evaluate(lambda module: objective(module, hyper), state["parameters"], own)
+        found = self._model.evaluate(lambda module: objective(module, hyper), state["parameters"], _besides(state))
         if isinstance(found, Iterator):
             raise TypeError("a generator would run when the parameters are out of the model again; return what it adds up to.")
         return found
@@ -96,8 +90,8 @@ class Optimiser(ABC):
         return None
 
     def __call__(self, state: State, hyper: Hyper, batch: Any) -> State:
-        if self.compile and not (torch.is_grad_enabled() or transformed()):
-            return self._fast(state, hyper, batch)  # type: ignore[attr-defined]
+        if self._fast is not None and not (torch.is_grad_enabled() or transformed()):
+            return self._fast(state, hyper, batch)
         return self._step(state, hyper, batch)
 
     def _step(self, state: State, hyper: Hyper, batch: Any) -> State:
@@ -130,9 +124,7 @@ class Optimiser(ABC):
 
     def _differentiate(self, state: State, hyper: Hyper, batch: Any) -> tuple[Named, Named, Named]:
         """The parameters, the gradients of the training loss, and the statistics and buffers afterwards."""
-        own = {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
-
-        inside = transformed()
+        own, inside = _besides(state), transformed()
         record = inside or torch.is_grad_enabled()
         attention = attention_for_a_graph()
 
@@ -163,6 +155,11 @@ class Optimiser(ABC):
 
 COUNT = "steps taken"
 """Where Adam counts its steps, among the buffers."""
+
+
+def _besides(state: State) -> Named:
+    """What of a state is the module's besides its parameters."""
+    return {**state["statistics"], **{name: tensor for name, tensor in state["buffers"].items() if name != COUNT}}
 
 
 def _check_loss(value: Any) -> None:

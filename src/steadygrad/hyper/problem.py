@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from steadygrad.hyper.batches import Batches
+from steadygrad.method import check_callable
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
 from steadygrad.state.tree import fill, template_of
@@ -133,10 +134,8 @@ class Inner:
     def of(
         cls, step: Step, hyper: Mapping[str, Any], objective: Objective, batches: Batches, steps: int, state: State | None
     ) -> Inner:
-        if not callable(step):
-            raise TypeError(f"step must be callable as step(state, hyper, batch); got {type(step).__name__}.")
-        if not callable(objective):
-            raise TypeError(f"objective must be callable; got {type(objective).__name__}.")
+        check_callable("step", step, "step(state, hyper, batch)")
+        check_callable("objective", objective)
         if state is not None and isinstance(step, Trainer):
             _check_state(state, step.initial())
         state = start_of(step, state)
@@ -152,9 +151,9 @@ class Inner:
         return self.step if isinstance(self.step, Trainer) else None
 
     @property
-    def device(self) -> torch.device:
-        """Where training takes place."""
-        return self.split.part(self.state)[0][0].device
+    def first(self) -> Tensor:
+        """The first tensor that moves: its dtype and device are those of training."""
+        return self.split.part(self.state)[0][0]
 
     def advance(self, state: State, batch: Any, hyper: Hyper | None = None) -> State:
         """F on a state; with a graph if gradients are enabled."""
@@ -191,9 +190,10 @@ def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
         raise TypeError(f'hyper must be a dict such as {{"decay": torch.tensor(1e-3)}}; got {hyper!r:.80}.')
     found: Hyper = {}
     for name, value in hyper.items():
-        if not isinstance(value, (Tensor, float, int, list, tuple)):
-            raise TypeError(f"hyper[{name!r}] must be a number or a tensor; got {value!r:.60}.{_hint(value)}")
-        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        tensor = tensor_of(value, like)
+        if tensor is None:
+            hint = " Constraints are for tune; give its value." if hasattr(value, "constrained") else ""
+            raise TypeError(f"hyper[{name!r}] must be a number or a tensor; got {value!r:.60}.{hint}")
         if not tensor.dtype.is_floating_point or tensor.numel() == 0:
             raise TypeError(f"hyper[{name!r}] must be floating point and not empty; got {tensor.dtype} of {tuple(tensor.shape)}.")
         if not bool(tensor.isfinite().all()):
@@ -202,8 +202,12 @@ def tensors(hyper: Mapping[str, Any], like: Tensor) -> Hyper:
     return found
 
 
-def _hint(value: Any) -> str:
-    return " Constraints are for tune; give its value." if hasattr(value, "constrained") else ""
+def tensor_of(value: Any, like: Tensor) -> Tensor | None:
+    """A tensor as a constant; a number or a list as a tensor like that one; None for anything else."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    known = isinstance(value, (float, int, list, tuple))
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device) if known else None
 
 
 def with_gradient(hyper: Hyper) -> Hyper:

@@ -15,7 +15,7 @@ from steadygrad.hyper.batches import Place, Stream
 from steadygrad.hyper.checkpoint import random_states, restore_random_states
 from steadygrad.hyper.objective import pull, slope, total
 from steadygrad.hyper.problem import Inner
-from steadygrad.hyper.result import Estimate
+from steadygrad.hyper.result import Chosen, Estimate
 from steadygrad.hyper.training import Training
 from steadygrad.state import State, leaves_of, map_state
 
@@ -30,6 +30,14 @@ class Mark:
     state: State
     random: dict[str, Any]
     place: Place
+
+    @classmethod
+    def of(cls, state: State, stream: Stream, earlier: dict[str, Any] | None = None) -> Mark:
+        """Before anything else is taken from the stream. Random states equal to earlier ones are kept once."""
+        random = random_states()
+        if earlier is not None:  # who does not draw does not pay for it
+            random = {name: _shared(found, earlier[name]) for name, found in random.items()}
+        return cls(map_state(lambda leaf: leaf.detach().clone(), state), random, stream.place())
 
 
 class Replay:
@@ -47,29 +55,19 @@ class Replay:
             self.trail.keep(0, start)
         self._sums: list[Tensor | None] = [None] * len(inner.hyper)
         self._z: list[Tensor] = []
-        self._last: State = inner.state
         self._live: Stream | None = None
         """The stream in use on the way back, where it stands after the step that was taken last."""
         self.doubt: str | None = None
         """What speaks against the result, after `estimate`."""
-
-    @staticmethod
-    def start(inner: Inner, stream: Stream) -> Mark:
-        """The start of a training, before anything was taken from its stream."""
-        return Mark(map_state(Tensor.clone, inner.state), random_states(), stream.place())
 
     def see(self, step: int, state: State, stream: Stream) -> None:
         """The state before a step, whose batch has not been read from the stream yet."""
         if self.trail.wants(step):
             self.trail.keep(step, self._marked(state, stream))
 
-    def ended(self, last: State) -> None:
-        """Take note of the state at the end of training."""
-        self._last = last
-
-    def estimate(self) -> Estimate:
+    def estimate(self, last: State) -> Estimate:
         """The objective at the end of training, and its gradient through all steps."""
-        inner, last = self._inner, self._last
+        inner, self._last = self._inner, last
         end = slope(inner, last)
         afterwards = random_states()
         shown = list(getattr(inner.step, "last_loss", ()))
@@ -81,11 +79,7 @@ class Replay:
         return Estimate(last, end.value, [end.gradients(self._sums)])
 
     def _marked(self, state: State, stream: Stream) -> Mark:
-        random = random_states()
-        if self.trail.kept:  # who does not draw does not pay for it
-            earlier: dict[str, Any] = self.trail.kept[-1][1].random
-            random = {name: _shared(found, earlier[name]) for name, found in random.items()}
-        return Mark(map_state(lambda leaf: leaf.detach().clone(), state), random, stream.place())
+        return Mark.of(state, stream, self.trail.kept[-1][1].random if self.trail.kept else None)
 
     def _restored(self, mark: Mark) -> Training:
         """The training as it was, its state a copy that a step may write into; the random numbers are set."""
@@ -135,13 +129,12 @@ class Replay:
         return [torch.cat([leaf.detach().flatten() for leaf in leaves]) for leaves in slots if leaves]
 
 
-def replayed(inner: Inner, method: BPTT) -> Replay:
-    """Train to the end, keeping what a method with checkpoints keeps."""
+def replayed(inner: Inner, method: BPTT) -> Chosen:
+    """Train to the end, keeping what a method with checkpoints keeps, and go back over it."""
     training = Training(inner, inner.batches.stream(recall=True), map_state(Tensor.clone, inner.state))
-    training.keeper = replay = Replay(inner, method.plan(inner.steps, known=True))
-    training.go_on(inner.steps)
-    replay.ended(training.state)
-    return replay
+    replay = Replay(inner, method.plan(inner.steps, known=True))
+    training.go_on(inner.steps, see=replay.see)
+    return Chosen(replay.estimate(training.state), method, doubt=replay.doubt)
 
 
 def affordable(steps: int, memory: float, graph: float, state: float) -> BPTT | None:

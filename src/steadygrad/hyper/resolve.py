@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from steadygrad.gradient import BPTT, TBPTT, Gradient, Implicit
 from steadygrad.hyper.batches import Batches
 from steadygrad.hyper.forward import Forward
 from steadygrad.hyper.memory import check_memory
-from steadygrad.method import Method, check_count
+from steadygrad.method import Method, check_count, unknown
 
 HyperMethod = str | Gradient | Forward
 """A way to a hypergradient, or a shorthand for one."""
@@ -107,10 +106,7 @@ def resolve_method(method: HyperMethod) -> Differentiated:
     if method == "forward" or isinstance(method, Forward):
         return Forward()
     if isinstance(method, str) and method not in SHORTHANDS:
-        known = ["forward", *SHORTHANDS]
-        near = difflib.get_close_matches(method.lower(), known, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown method {method!r}.{hint} Known: {', '.join(known)}.")
+        raise unknown("method", method, ["forward", *SHORTHANDS])
     resolved = resolve_gradient(method)
     if not isinstance(resolved, (Implicit, BPTT, TBPTT)):
         raise ValueError(

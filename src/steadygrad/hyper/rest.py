@@ -81,15 +81,12 @@ class Travel:
         first, second, third = *self._seen, self._position(state)
         size = float(third.norm()) or 1.0
         before, lately = float((second - first).norm()), float((third - second).norm())
-        if lately <= FLOOR * torch.finfo(self._dtype()).eps * size:
+        if lately <= FLOOR * torch.finfo(self._inner.first.dtype).eps * size:
             return Rest(lately / size, 0.0)
         if not lately < before:
             return Rest(math.inf, math.inf)
         rate = lately / before
         return Rest(lately * rate / (1 - rate) / size, rate**self._stretches)
-
-    def _dtype(self) -> torch.dtype:
-        return self._inner.split.part(self._inner.state)[0][0].dtype
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +14,8 @@ from steadygrad.hyper.problem import Inner, with_gradient
 from steadygrad.hyper.result import Estimate
 from steadygrad.state import State
 
-
-class Keeper(Protocol):
-    """Who sees the state before every step, whose batch has not been read from the stream yet."""
-
-    def see(self, step: int, state: State, stream: Stream) -> None: ...
+See = Callable[[int, State, Stream], None]
+"""see(done, state, stream): shown the state before a step, whose batch has not been read from the stream yet."""
 
 
 class Training:
@@ -29,7 +27,6 @@ class Training:
         self.done = 0
         self.batch: Any = None
         """Of the last step."""
-        self.keeper: Keeper | None = None
         self.hyper = with_gradient(inner.hyper)
 
     def attach(self) -> list[Tensor]:
@@ -42,10 +39,10 @@ class Training:
         self.state = self.inner.split.join([leaf.clone() for leaf in leaves], [leaf.clone() for leaf in carried])
         return leaves
 
-    def read(self) -> None:
-        """Take the next batch, after who keeps states has seen this one."""
-        if self.keeper is not None:
-            self.keeper.see(self.done, self.state, self.stream)
+    def read(self, see: See | None = None) -> None:
+        """Take the next batch, after `see` has seen the state before it."""
+        if see is not None:
+            see(self.done, self.state, self.stream)
         self.batch = next(self.stream)
 
     def take(self, graph: bool) -> None:
@@ -56,23 +53,23 @@ class Training:
         self.state = split.join(*split.part(new)) if graph else new  # what is carried has no gradient
         self.done += 1
 
-    def step(self, graph: bool) -> None:
+    def step(self, graph: bool, see: See | None = None) -> None:
         """One step on the next batch."""
-        self.read()
+        self.read(see)
         self.take(graph)
 
     def show(self) -> None:
         """Let the caller's observer see the state."""
         self.inner.show(self.done, self.state)
 
-    def go_on(self, until: int, graph: bool = False) -> None:
+    def go_on(self, until: int, graph: bool = False, see: See | None = None) -> None:
         """Steps until so many are done, shown to the caller. Without a graph memory does not grow with them."""
         while self.done < until:
-            self.step(graph)
+            self.step(graph, see)
             self.show()
 
     def detached(self) -> State:
-        """The state as it is now, without its graph."""
+        """The state as it is now, without its graph, ordered as the start is."""
         moving, carried = self.inner.split.part(self.state)
         return self.inner.split.join([leaf.detach() for leaf in moving], carried)
 

@@ -23,18 +23,12 @@ AGREEMENT = 0.25
 def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient:
     """Name what is degenerate, refuse what is not finite, report what speaks against it, and pack the rest."""
     estimate, method = chosen.estimate, chosen.method
-    gradients: dict[str, Tensor] = {}
-    variance: dict[str, Tensor] = {}
-    reasons: dict[str, str] = {}
-    for name, value in inner.hyper.items():
-        mean = estimate.mean(name)
-        gradients[name] = torch.zeros_like(value) if mean is None else mean.to(value.dtype)
-        spread = estimate.variance(name)
-        if spread is not None:
-            variance[name] = spread
-        reason = degenerate(name, mean, estimate.dependence.get(name))
-        if reason is not None:
-            reasons[name] = reason
+    means = {name: estimate.mean(name) for name in inner.hyper}
+    gradients = {name: torch.zeros_like(value) for name, value in inner.hyper.items()}
+    gradients |= {name: g.to(gradients[name].dtype) for name, g in means.items() if g is not None}
+    variance = {name: spread for name in means if (spread := estimate.variance(name)) is not None}
+    judgements = {name: degenerate(name, g, estimate.dependence.get(name)) for name, g in means.items()}
+    reasons = {name: reason for name, reason in judgements.items() if reason is not None}
     wrong = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
     if wrong:
         raise NonfiniteError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +30,29 @@ Attempt = Callable[[], tuple[Hypergradient, float]]
 Callback = Callable[[MetaStep, Hypergradient], None]
 
 
+@dataclass
 class Tuner:
     """A tuning under way: what it has, what it saves, and how it takes a step or takes one back."""
 
-    def __init__(
-        self, parametrised: Parametrised, start: State, path: Path | None, continued: bool, patience: int | None, memory: float
-    ) -> None:
-        self.parametrised = parametrised
-        self.state = start
-        self.path = path
-        self.continued = continued
-        self.patience = patience
-        self.memory = memory
-        """Bytes that graphs may take: the same after a resumption, when more or less may be free."""
-        self.done = 0
-        self._template = template_of(start)
-        """For the disk, where states are tensors without their nesting: that may be of classes, which a file without code
-        cannot name."""
-        self.history: list[MetaStep] = []
-        self.tried: list[dict[str, Tensor]] = []
-        """The hyperparameters of the history as tensors, where there is a file to write them to."""
-        self.best: Candidate | None = None
-        """With the lowest validation loss so far."""
-        self.kept: Candidate | None = None
-        """Of the last meta step that was kept."""
-        self.before: dict[str, Tensor] | None = None
-        """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
-        self.halvings = 0
+    parametrised: Parametrised
+    state: State
+    """That training starts from."""
+    path: Path | None
+    continued: bool
+    patience: int | None
+    memory: float
+    """Bytes that graphs may take: the same after a resumption, when more or less may be free."""
+    done: int = 0
+    halvings: int = 0
+    before: dict[str, Tensor] | None = None
+    """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
+    best: Candidate | None = None
+    """With the lowest validation loss so far."""
+    kept: Candidate | None = None
+    """Of the last meta step that was kept."""
+    history: list[MetaStep] = field(default_factory=list[MetaStep])
+    tried: list[dict[str, Tensor]] = field(default_factory=list[dict[str, Tensor]])
+    """The hyperparameters of the history as tensors, where there is a file to write them to."""
 
     def begin(self, outer: Outer, schedule: Callable[[Optimizer], LRScheduler] | None, settings: dict[str, Any]) -> None:
         """Make the outer optimiser, and go on from a checkpoint if there is one."""
@@ -79,6 +75,8 @@ class Tuner:
         }
         if self.path is None:
             return
+        # On the disk states are tensors without their nesting: that may be of classes, which a file without code cannot name.
+        self._template = template_of(self.state)
         check_readable(self._outer_states())
         saved = load(self.path, self.signature)
         if saved is not None:
@@ -95,26 +93,24 @@ class Tuner:
         """Train, differentiate, move; or go half the way back where that gave no finite numbers."""
         try:
             found, watched = attempt()
+            self.parametrised.set_gradients(found.gradients)
+            norm = self.parametrised.gradient_norm()
+            if not (math.isfinite(norm) and math.isfinite(watched)):
+                raise NonfiniteError(f"the gradient norm is {norm} and the validation loss {watched}")
         except NonfiniteError as error:
-            self._reject(str(error), bar, on_failure)
-            return
-        self.parametrised.set_gradients(found.gradients)
-        norm = self.parametrised.gradient_norm()
-        values = self.parametrised.values()
-        entry = _meta_step(self.done + 1, values, found, watched, norm)
-        if not (math.isfinite(norm) and math.isfinite(watched)):
-            self._reject(f"the gradient norm is {norm} and the validation loss {watched}", bar, on_failure)
-            return
-        self._keep(entry, values, found)
-        if callback is not None:
-            callback(entry, found)
-        bar.step(entry, self.best.loss if self.best else math.nan)
+            self._reject(str(error), on_failure)
+        else:
+            self._keep(found, watched, norm)
+            if callback is not None:
+                callback(self.history[-1], found)
+        bar.step(self.history[-1], self.best.loss if self.best else math.nan)
 
-    def _keep(self, entry: MetaStep, values: dict[str, Tensor], found: Hypergradient) -> None:
-        watched = entry.validation
+    def _keep(self, found: Hypergradient, watched: float, norm: float) -> None:
+        """Take the step, and remember what led to it."""
+        values = self.parametrised.values()
         self.done += 1
         self.halvings = 0
-        self._record(entry, values)
+        self._record(_meta_step(self.done, values, found, watched, norm), values)
         self.kept = Candidate(hyper=values, loss=watched, meta_step=self.done, state=found.state)
         if self.best is None or watched < self.best.loss:
             self.best = self.kept
@@ -135,7 +131,7 @@ class Tuner:
         if self.path is not None:
             self.tried.append({name: value.cpu() for name, value in values.items()})
 
-    def _reject(self, reason: str, bar: Bar, on_failure: OnFailure) -> None:
+    def _reject(self, reason: str, on_failure: OnFailure) -> None:
         """Go half the way back to the last good hyperparameters."""
         if self.before is None:
             raise NonfiniteError(f"the very first training failed, before any hyperparameter was changed: {reason}")
@@ -148,7 +144,6 @@ class Tuner:
         self.parametrised.restore({name: torch.lerp(tried[name], good, 0.5) for name, good in self.before.items()})
         said: OnFailure = "ignore" if on_failure == "ignore" else "warn"  # it is dealt with, so nothing to raise
         report_failure(f"meta step {self.done + 1} was rejected and halved: {reason}", said)
-        bar.step(self.history[-1], self.best.loss if self.best else math.nan)
         self._save()
 
     def _save(self) -> None:
@@ -198,10 +193,7 @@ class Tuner:
         assert self.kept is not None
         taken = self.kept if self.continued else self.best
         return Tuning(
-            hyper=taken.hyper,
-            loss=taken.loss,
-            meta_step=taken.meta_step,
-            state=taken.state,
+            **vars(taken),
             best=self.best,
             history=self.history,
             last=self.parametrised.values(),

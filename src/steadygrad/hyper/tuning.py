@@ -23,7 +23,7 @@ from steadygrad.hyper.resolve import HyperMethod, Samples, asked_for
 from steadygrad.hyper.result import Hypergradient
 from steadygrad.hyper.trust import say
 from steadygrad.hyper.tuner import Outer, Tuner
-from steadygrad.method import check_count
+from steadygrad.method import check_callable, check_count
 from steadygrad.solution import OnFailure, check_on_failure
 from steadygrad.state import State
 
@@ -86,14 +86,14 @@ def tune(
     if patience is not None:
         check_count("patience", patience, least=1)
     for name, function in {"validation": validation, "callback": callback}.items():
-        if function is not None and not callable(function):
-            raise TypeError(f"{name} must be callable; got {type(function).__name__}.")
+        if function is not None:
+            check_callable(name, function)
     resolved = asked_for(method, memory, last, Batches.of(batches))
     start = start_of(step, state)
     like = Split.of(start, step).part(start)[0][0]  # plain numbers get its dtype
     run = Tuner(
         parametrised=Parametrised(hyper, like),
-        start=start,
+        state=start,
         path=None if checkpoint is None else Path(checkpoint),
         continued=continued,
         patience=patience,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.method import check_count
+from steadygrad.method import check_callable, check_count
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update, needs_gradient
@@ -31,8 +31,7 @@ class Products:
 
     def __init__(self, update: Callable[..., Any], h: State, args: tuple[Any, ...], batch_dims: int) -> None:
         _refuse_modes()
-        if not callable(update):
-            raise TypeError(f"update must be callable as update(h, *args); got {type(update).__name__}.")
+        check_callable("update", update, "update(h, *args)")
         check_count("batch_dims", batch_dims, least=0)
         self.layout = Layout.of(h, batch_dims)
         self.problems, self.size = self.layout.problems, sum(self.layout.sizes)
