@@ -16,7 +16,7 @@ from steadygrad.gradient.look import Seen
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
-from steadygrad.linear import Auto, Dense
+from steadygrad.linear import GMRES, Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.linear.system import LinearSolution
@@ -199,8 +199,11 @@ class Adjoint:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
         operator, units = self._operator(jacobian, b, transpose)
         solver = self.solver if isinstance(self.solver, Dense) else Auto(rtol=ROUGH)
-        x = solver.solve(operator, *_times(units, b)).z
-        return x if units is None else x / units
+        solved = solver.solve(operator, *_times(units, b))
+        if isinstance(solver, Auto) and any(status is not Status.CONVERGED for status in solved.status):
+            # Auto gives a truncated series where rounding may have spoilt x; here its size matters, whatever its digits.
+            solved = GMRES(rtol=ROUGH).solve(operator, *_times(units, b))
+        return solved.z if units is None else solved.z / units
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
         if self.rows is None:

@@ -24,7 +24,7 @@ relative to that: the steady state of a GRU does not depend on its update gate, 
 NEARBY = 0.1
 """The relative changes of the state at which that is seen."""
 
-VANISHING = 0.1
+VANISHING = 0.01
 """A number of the state that keeps less than this share of itself is on its way to zero."""
 
 

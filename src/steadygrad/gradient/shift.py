@@ -28,6 +28,10 @@ tolerance belong (1e-5 to 4e-5 for tanh nets). Of the problems of tools/hunt, on
 two hundred times further off than its state."""
 DOUBT = 3.0
 """A distance that the adjoint proves to be larger than its estimate by this factor is worked out anew."""
+GAIN = 30.0
+"""How much further than its last step a number of the state may have to go, for a guess without looking."""
+MANY = 0.1
+"""The share of the numbers of a state that may be small by chance, as where they change sign."""
 FAR = 0.03
 """A state that may be further than this share of what is trusted is not looked at along its last step: Broyden's and Anderson's
 last steps say nothing of the slow directions that they have hardly excited (states 4 % off at an estimate of 0.1 %)."""
@@ -90,7 +94,16 @@ class Rest:
 
     def matters(self) -> bool:
         """Whether the distance is such that the gradient may change by more than is trusted."""
-        return bool((self.steady.distances > NEAR * self.trusted).any())
+        return bool((self.steady.distances > NEAR * self.trusted).any()) or self._small_numbers_move()
+
+    def _small_numbers_move(self) -> bool:
+        """Whether many numbers of a state may still change by more than is trusted of themselves.
+
+        A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything.
+        """
+        moved, h = self.steady.only(self.jacobian.moved()), self.jacobian.h
+        moving = moved.abs() * (GAIN / self.trusted) > h.abs()
+        return somewhere(bool((moving.sum(dim=1) > MANY * h.shape[1]).any()))
 
     def shift(self, doubted: bool) -> Shift:
         """How much the gradient changes on the way: along the last step first, then, unless that is little, where it leads to.
@@ -122,9 +135,10 @@ class Rest:
 
         z has the gains of all directions that the loss sees; the last steps of a search only of those that it has taken.
         """
-        moved = self.jacobian.moved()
+        moved, rounding = self.jacobian.moved(), torch.finfo(self.jacobian.precision).eps / 2
         for seen in self.seen:
             z, r, b = leaf_norms([seen.z, moved, seen.b], self.jacobian.layout.sizes)
+            r = r + rounding * self.steady.sizes
             with numpy.errstate(all="ignore"):
                 far = (z * r).sum(axis=1) / (b * self.steady.sizes).sum(axis=1)
             if bool((far[self.steady.said] > FAR * self.trusted).any()):
@@ -134,8 +148,14 @@ class Rest:
     def _by_newton(self) -> Tensor | None:
         """h* − h to first order, (I − J)⁻¹ (F(h) − h); None where F knows no products with J."""
         with suppress(NoSecondDerivativeError):
-            return self.solve(self.jacobian, self.steady.only(self.jacobian.moved()), True)
+            return self.solve(self.jacobian, self.steady.only(self._rounded_residual()), True)
         return None
+
+    def _rounded_residual(self) -> Tensor:
+        """F(h) − h, changed by half a last digit of h, since F is not known better: with a large gain that is a long way."""
+        h, draw = self.jacobian.h, numpy.random.default_rng(0)
+        signs = torch.from_numpy(draw.integers(0, 2, tuple(h.shape)) * 2 - 1).to(h)
+        return self.jacobian.moved() + signs * h * (torch.finfo(self.jacobian.precision).eps / 2)
 
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""
