@@ -25,7 +25,7 @@ NEARBY = 0.1
 """The relative changes of the state at which that is seen."""
 
 VANISHING = 0.1
-"""A leaf of the state that keeps less than this share of itself is on its way to zero."""
+"""A leaf of the state that ends at less than this share of itself, or of what it is relative to, rests at zero."""
 
 
 class Seen(NamedTuple):
@@ -109,13 +109,13 @@ class Look:
         return possible
 
     def _own_sizes(self) -> Tensor:
-        """How large each number of the state is; where it is rounding, or its leaf on its way to zero, what that is relative to.
+        """How large each number of the state is; where it is rounding, or its leaf rests at zero, what that is relative to.
 
         Quantities of very different sizes may share a leaf, as the species of a reaction do.
         """
         h, columns = self._here.h, numpy.array(self._here.layout.sizes)
         here, there = leaf_norms([h, self._there.h], self._here.layout.sizes)
-        each = [self._sizes / numpy.sqrt(columns), numpy.where(there < VANISHING * here, numpy.inf, 0.0)]
+        each = [self._sizes / numpy.sqrt(columns), numpy.where(there < VANISHING * numpy.fmax(here, self._sizes), numpy.inf, 0.0)]
         repeats = torch.from_numpy(columns).to(h.device)
         typical, least = (torch.from_numpy(leaf).to(h).repeat_interleave(repeats, dim=1) for leaf in each)
         least = torch.maximum(least, FLOOR * torch.finfo(self._here.precision).eps * typical)
