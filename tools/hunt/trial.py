@@ -219,9 +219,13 @@ def _compare(found: Found, flat: FLAT, h: Tensor, true: list[Tensor], grads: tup
         distance = (h - end)[..., part].norm()
         found.far = max(found.far, (distance / size).item())
         found.lost |= bool(distance > max(FAR * size, rounded[..., part].norm(), ROUNDED * least))
-    exact, z = _gradient_at(flat, end, true, b)
-    there, _ = _gradient_at(flat, h, true, b)
-    lost = _lost_in(s.dtype, flat, end, true, b)
+    try:
+        exact, z = _gradient_at(flat, end, true, b)
+        there, _ = _gradient_at(flat, h, true, b)
+        lost = _lost_in(s.dtype, flat, end, true, b)
+    except torch.linalg.LinAlgError:  # singular at what was found, or in its dtype: nothing to compare with
+        found.known = False
+        return
     nearby = end + NEARBY * torch.randn_like(end) * end.abs().clamp(min=float(least))
     scales = [max(pair) for pair in zip(*(_scales(flat, at, true, z) for at in (end, nearby)), strict=True)]
     for g, e, t, scale, rounding in zip(grads, exact, there, scales, lost, strict=True):

@@ -24,8 +24,8 @@ relative to that: the steady state of a GRU does not depend on its update gate, 
 NEARBY = 0.1
 """The relative changes of the state at which that is seen."""
 
-VANISHING = 0.01
-"""A number of the state that keeps less than this share of itself is on its way to zero."""
+VANISHING = 0.1
+"""A leaf of the state that ends at less than this share of itself, or of what it is relative to, rests at zero."""
 
 
 class Seen(NamedTuple):
@@ -109,16 +109,17 @@ class Look:
         return possible
 
     def _own_sizes(self) -> Tensor:
-        """How large each number of the state is; where it is on its way to zero, or rounding, what its leaf is relative to.
+        """How large each number of the state is; where it is rounding, or its leaf rests at zero, what that is relative to.
 
         Quantities of very different sizes may share a leaf, as the species of a reaction do.
         """
-        columns = numpy.array(self._here.layout.sizes)
-        typical = torch.from_numpy(self._sizes / numpy.sqrt(columns)).to(self._here.h)
-        typical = typical.repeat_interleave(torch.from_numpy(columns).to(typical.device), dim=1)
-        here, there = self._here.h.abs(), self._there.h.abs()
-        rounding = FLOOR * torch.finfo(self._here.precision).eps * typical
-        return torch.where((there > VANISHING * here) & (there > rounding), here, typical)
+        h, columns = self._here.h, numpy.array(self._here.layout.sizes)
+        here, there = leaf_norms([h, self._there.h], self._here.layout.sizes)
+        each = [self._sizes / numpy.sqrt(columns), numpy.where(there < VANISHING * numpy.fmax(here, self._sizes), numpy.inf, 0.0)]
+        repeats = torch.from_numpy(columns).to(h.device)
+        typical, least = (torch.from_numpy(leaf).to(h).repeat_interleave(repeats, dim=1) for leaf in each)
+        least = torch.maximum(least, FLOOR * torch.finfo(self._here.precision).eps * typical)
+        return torch.where(h.abs() > least, h.abs(), typical)
 
 
 class Change:

@@ -14,8 +14,8 @@ from steadygrad import hyper
 from surfaces.outcome import Outcome
 
 EPS = 1e-5
-STEEP, ROUGHLY = 1e4, 0.05
-"""Where differences disagree they are taken again, over a step so many times smaller, to two digits."""
+STEEP, WIDE, ROUGHLY = 1e4, 100.0, 0.05
+"""Differences that disagree are taken again, over a step so many times smaller, or larger, and compared to so many digits."""
 LONGER = 10
 """How many times longer a training is for differences at its end."""
 EXACT = ["bptt", "forward", sg.BPTT(checkpoints=3), sg.BPTT(memory="log"), None, "tbptt whole"]
@@ -58,9 +58,13 @@ def trial(seed: int) -> Outcome:
             least = 0.1 * abs(found.loss) / float(values[name].norm())
         left = abs(found.remaining or 0.0) / abs(found.loss)  # below 1 % nothing is said, and the gradient is off by more
         allowed = max(0.02, 10 * left) if implicit else 1e-3
-        if not implicit and _relative(gradient.reshape(-1), exact) > allowed:
-            # Normalised over two numbers, a net is nearly a step function: the difference may be taken across the step.
-            exact, allowed = _differences(loss_at, values, name, EPS / STEEP), ROUGHLY
+        if _relative(gradient.reshape(-1), exact) > allowed:
+            # Normalised over two numbers, a net is nearly a step function, and Adam never comes to rest: is this the truth?
+            other = _differences(loss_at, values, name, EPS * WIDE if implicit else EPS / STEEP)
+            if implicit and _relative(other, exact) > ROUGHLY:
+                outcome.said.append(f"no truth for {name}")
+                continue
+            exact, allowed = other, max(allowed, ROUGHLY)
         outcome.compare(name, gradient.reshape(-1), exact, allowed, least=max(least, 1e-9))
     return outcome
 
