@@ -207,7 +207,9 @@ class Errors:
         return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
 
     def put_off(self) -> None:
-        """Leave it until somebody asks, or until so many others have been left: what has not been worked out holds vectors."""
+        """Leave it until somebody asks, or, where it holds vectors, until so many others have been left that do."""
+        if getattr(self.gains, "func", None) is not _gains_of_products:
+            return
         _put_off.append(weakref.ref(self))
         while len(_put_off) > PUT_OFF:
             earlier = _put_off.popleft()()
