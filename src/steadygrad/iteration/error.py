@@ -208,7 +208,7 @@ class Errors:
 
     def put_off(self) -> None:
         """Leave it until somebody asks, or, where it holds vectors, until so many others have been left that do."""
-        if getattr(self.gains, "func", None) is not _gains_of_products:
+        if getattr(self.gains, "func", None) in (_gains, _itself):
             return
         _put_off.append(weakref.ref(self))
         while len(_put_off) > PUT_OFF:
