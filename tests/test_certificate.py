@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import pickle
 import warnings
 import weakref
 
@@ -11,6 +12,7 @@ from torch import nn
 
 import steadygrad as sg
 from problems import Affine, adjoint_of, matrix, relative, tanh_problem, true_residual
+from steadygrad.state.shards import Shards, sharing
 
 METHODS = ["auto", "rbp", "cg-rbp", "lsqr", "gmres", "bicgstab", "neumann-rbp", "one-step", "dense"]
 TIGHT = sg.Picard(max_steps=20_000, rtol=1e-13)
@@ -203,3 +205,32 @@ def test_printed_it_says_how_good_the_gradient_is():
     text = "MAX_STEPS after 5 products by Neumann(steps=4): residual 3.1e-02, estimated error 3.1e-02"
     assert str(solution.adjoint) == text
     assert text not in repr(solution)
+
+
+def counted_series():
+    """A gradient by few terms, whose estimate waits to be asked for; and its cotangent."""
+    W = 0.6 * torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)))[0]
+    x = torch.ones(8, requires_grad=True)
+    solution = sg.steady_state(lambda h: torch.tanh(h @ W.T + x), torch.zeros(8), gradient=sg.Implicit(sg.Neumann(steps=4)))
+    b = torch.linspace(-1, 1, 8)
+    torch.autograd.grad(solution.value, x, b)
+    return solution.adjoint, b
+
+
+class TestAnEstimateThatWaitsIsTheSame:
+    def test_after_the_cotangent_has_changed(self):
+        (asked, _), (adjoint, b) = counted_series(), counted_series()
+        expected = asked.error_estimate
+        b.zero_()
+        assert adjoint.error_estimate == expected > 0
+
+    def test_inside_a_solve_that_is_divided_over_ranks(self):
+        (asked, _), (adjoint, _) = counted_series(), counted_series()
+        with sharing(Shards(None, 16, torch.device("cpu"))):  # any exchange would fail
+            assert adjoint.error_estimate == asked.error_estimate
+
+    def test_of_a_copy_which_holds_no_vectors(self):
+        adjoint, _ = counted_series()
+        stored = pickle.dumps(adjoint)
+        assert b"torch" not in stored
+        assert pickle.loads(stored).error_estimate == adjoint.error_estimate

@@ -12,7 +12,7 @@ def test_a_linear_equation_with_a_count_is_looked_at_ever_more_seldom_and_at_the
     goal, looks = Goal(limit=301, rtol=None, scale=numpy.ones((1, 1))), [0]
     while looks[-1] < goal.limit:
         looks.append(goal.due(looks[-1], numpy.inf))
-    assert looks == [0, 10, 20, 40, 80, 160, 301]
+    assert looks == [0, 10, 20, 30, 40, 53, 70, 93, 124, 165, 220, 293, 301]
 
 
 def test_a_search_with_a_count_keeps_every_tenth_residual():

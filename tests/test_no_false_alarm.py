@@ -89,3 +89,14 @@ def test_terms_that_are_parallel_to_the_last_digit(seed):
     ahead, _ = leapt(Sum(torch.zeros_like(v), v, tuple(seen)))
     assert ahead.v.norm() <= v.norm()
     torch.testing.assert_close(ahead.v, v - (ahead.z - ahead.z @ J), rtol=0, atol=1e-9 * v.norm().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", [sg.Picard, sg.Anderson, sg.Broyden])
+def test_where_an_absolute_tolerance_was_given_for_a_state_that_vanishes(solver, dtype):
+    """It is as small as asked for, so that nothing relative to it is known."""
+    W = (0.6 * torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(3)))[0]).to(dtype).requires_grad_()
+    forward = solver(max_steps=500, rtol=1e-5, atol=1e-3)
+    solution = sg.steady_state(lambda h: torch.tanh(h @ W.T), torch.ones(6, dtype=dtype), forward=forward, on_failure="raise")
+    (solution.value.square().sum() + solution.value.sum()).backward()
+    assert solution.converged

@@ -125,6 +125,8 @@ def moved_in(problem: Problem, ended: Ended) -> bool:
 def said_steady(problem: Problem, ended: Ended) -> Steady | None:
     """What the search knows of its states, where it said that some are steady to a tolerance."""
     said = numpy.array([status is Status.CONVERGED for status in ended.status])
+    if problem.forward.atol:  # a state that may be as small as that has no digits that one could ask for
+        said &= (problem.forward.atol <= problem.forward.rtol * ended.scale).all(axis=1)
     if problem.forward.counts or not said.any():
         return None
     return Steady(ended.scale, ended.distance).where(said)

@@ -40,10 +40,11 @@ class Look:
 
     def __init__(self, here: Jacobian, ahead: Tensor, seen: Sequence[Seen], sizes: Numbers) -> None:
         self._here = here
-        self._there = Jacobian(here.update, here.h + ahead, twice=False)
+        self.there = Jacobian(here.update, here.h + ahead, twice=False)
+        """F where the state is going."""
         self._sizes = sizes
-        self._edges = shared_edges(self._here, self._there)
-        self._changes = [Change(here, self._there, self._edges, each) for each in seen]
+        self._edges = shared_edges(self._here, self.there)
+        self._changes = [Change(here, self.there, self._edges, each) for each in seen]
 
     @property
     def sees(self) -> bool:
@@ -52,7 +53,7 @@ class Look:
 
     def left(self) -> Numbers:
         """The share of the residual that is left at h + ahead, a problem each, in its worst leaf."""
-        here, there, size = leaf_norms([self._here.moved(), self._there.moved(), self._here.h], self._here.layout.sizes)
+        here, there, size = leaf_norms([self._here.moved(), self.there.moved(), self._here.h], self._here.layout.sizes)
         rounding = FLOOR * torch.finfo(self._here.precision).eps * size
         there = numpy.fmax(there - rounding, 0.0)
         with numpy.errstate(all="ignore"):
@@ -71,10 +72,11 @@ class Look:
         longer: Numbers = 1 / (1 - numpy.fmin(share, STRETCH))
         return longer
 
-    def settle(self, solve: Callable[[Jacobian, Tensor, bool], Tensor]) -> None:
-        """Go on with the adjoints of that state instead of those of this one."""
+    def settled(self, solve: Callable[[Jacobian, Tensor, bool], Tensor], little: float) -> float:
+        """The relative change of the gradient with the adjoints of that state instead of those of this one."""
         for change in self._changes:
             change.settle(solve)
+        return self.of_gradients(little)
 
     def of_products(self) -> float:
         """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem and cotangent: the residual that z has there."""
@@ -114,7 +116,7 @@ class Look:
         Quantities of very different sizes may share a leaf, as the species of a reaction do.
         """
         h, columns = self._here.h, numpy.array(self._here.layout.sizes)
-        here, there = leaf_norms([h, self._there.h], self._here.layout.sizes)
+        here, there = leaf_norms([h, self.there.h], self._here.layout.sizes)
         each = [self._sizes / numpy.sqrt(columns), numpy.where(there < VANISHING * numpy.fmax(here, self._sizes), numpy.inf, 0.0)]
         repeats = torch.from_numpy(columns).to(h.device)
         typical, least = (torch.from_numpy(leaf).to(h).repeat_interleave(repeats, dim=1) for leaf in each)

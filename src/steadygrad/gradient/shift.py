@@ -117,11 +117,13 @@ class Rest:
                 return Shift(numpy.nan, self._farthest(self.steady.distances))
             if not somewhere(shift > SURE * self.trusted):
                 return Shift(shift, self._farthest(self.steady.distances))
-        ahead = self._by_newton()
+        ahead = self._by_newton(self.jacobian, self._rounded_residual())
         look = self._looked(self._along_the_step() if ahead is None else ahead)
         distance = self.steady.distances if ahead is None else self._relative(ahead) * look.stretch()
-        look.settle(self.solve)
-        shift = look.of_gradients(SURE * self.trusted)
+        shift = look.settled(self.solve, SURE * self.trusted)
+        if ahead is not None and somewhere(SURE * self.trusted < shift <= self.trusted):  # too near to call by one step
+            more = self._by_newton(look.there, look.there.moved())
+            shift = shift if more is None else max(shift, self._looked(ahead + more).settled(self.solve, SURE * self.trusted))
         if not look.sees or (shift > self.trusted and not self._still_the_same()):
             shift = numpy.nan
         return Shift(shift, self._farthest(distance))
@@ -145,10 +147,10 @@ class Rest:
                 return True
         return False
 
-    def _by_newton(self) -> Tensor | None:
+    def _by_newton(self, jacobian: Jacobian, residual: Tensor) -> Tensor | None:
         """h* − h to first order, (I − J)⁻¹ (F(h) − h); None where F knows no products with J."""
         with suppress(NoSecondDerivativeError):
-            return self.solve(self.jacobian, self.steady.only(self._rounded_residual()), True)
+            return self.solve(jacobian, self.steady.only(residual), True)
         return None
 
     def _rounded_residual(self) -> Tensor:

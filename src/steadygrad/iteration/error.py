@@ -22,7 +22,7 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, Rows
 from steadygrad.iteration.solver import Iteration
-from steadygrad.state.shards import current, total
+from steadygrad.state.shards import current, sharing, total
 
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no large vectors are kept for it."""
@@ -76,12 +76,15 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
     if residual.numel() * (len(seen) + 3) <= HELD and current() is None:
-        return partial(_gains_of_products, seen, residual, z)
+        (first, image), *others = seen
+        return partial(_gains_of_products, [(first.clone(), image), *others], residual, z)  # the first may be the caller's b
     return partial(_gains, _gram_of_products(seen, residual, z))
 
 
 def _gains_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers]:
-    return _gains(_gram_of_products(seen, residual, z))
+    """Of vectors that are whole, whoever asks: perhaps a later solve whose own are divided over ranks."""
+    with sharing(None):
+        return _gains(_gram_of_products(seen, residual, z))
 
 
 def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Numbers:
@@ -181,8 +184,8 @@ inner_products = _gram
 """The same, for solvers."""
 
 
-def _itself(numbers: Numbers) -> tuple[Numbers, None]:
-    return numbers, None
+def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Numbers | None]:
+    return numbers, whole
 
 
 @dataclass
@@ -224,13 +227,19 @@ class Errors:
         """The estimates."""
         if self._known is None:
             gain, whole = self.others.copy(), numpy.full(len(self.others), numpy.nan)
-            gain[self.rows], found = self.gains()
+            known, found = self.gains()
+            gain[self.rows] = known
             if found is not None:
                 whole[self.rows] = found
             rows = zip(gain.tolist(), self.residual.tolist(), self.length.tolist(), whole.tolist(), strict=True)
             self._known = [_error(g, r, n, w, self.eps) for g, r, n, w in rows]
-            self.gains = partial(_itself, gain)  # for the memory of what it was worked out from
+            self.gains = partial(_itself, known, found)  # for the memory of what it was worked out from
         return self._known
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files hold the estimates, not what they are worked out from."""
+        self.values()
+        return self.__dict__
 
 
 PUT_OFF = 8

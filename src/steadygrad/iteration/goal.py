@@ -66,7 +66,7 @@ class Goal:
         if self.rtol is None:
             if self.scale is None:
                 return min(step - step % SELDOM + SELDOM, self.limit)
-            due = max(2 * step, SELDOM)
+            due = step + max(step // SHARE, SELDOM)
             return due if due + NEAR_THE_END < self.limit else self.limit
         if not math.isfinite(left):
             return min(step + max(min(BLIND, step // SHARE), 1), self.limit)

@@ -156,11 +156,12 @@ def chosen(experiment: Experiment, preset: str, only: Sequence[str]) -> list[Con
         name, _, values = word.partition("=")
         if not values or name not in names:
             raise ValueError(f"--only {word}: give FIELD=VALUE, with a setting of {experiment.name}: {', '.join(names)}.")
-        matching = [config for config in kept if str(getattr(config, name)) in values.split(",")]
-        if not matching:
-            known = dict.fromkeys(str(getattr(config, name)) for config in kept)
-            raise ValueError(f"--only {word}: no trial is left; there are those with {name} = {', '.join(known)}.")
-        kept = matching
+        known = dict.fromkeys(str(getattr(config, name)) for config in kept)
+        if unknown := [value for value in values.split(",") if value not in known]:
+            raise ValueError(
+                f"--only {word}: no trial has {name} = {', '.join(unknown)}; there are those with {', '.join(known)}."
+            )
+        kept = [config for config in kept if str(getattr(config, name)) in values.split(",")]
     return kept
 
 
