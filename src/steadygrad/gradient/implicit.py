@@ -129,4 +129,4 @@ def said_steady(problem: Problem, ended: Ended) -> Steady | None:
         said &= (problem.forward.atol <= problem.forward.rtol * ended.scale).all(axis=1)
     if problem.forward.counts or not said.any():
         return None
-    return Steady(ended.scale, ended.distance).where(said)
+    return Steady(ended.scale, ended.distance, accelerated=problem.forward.trail > 2).where(said)

@@ -35,6 +35,8 @@ MANY = 0.1
 FAR = 0.03
 """A state that may be further than this share of what is trusted is not looked at along its last step: Broyden's and Anderson's
 last steps say nothing of the slow directions that they have hardly excited (states 4 % off at an estimate of 0.1 %)."""
+LONG = 0.1
+"""Nor one that is this share of what is trusted away by its own estimate (a state 0.5 % off, its gradient 1.7 %)."""
 SURE = 0.3
 """A first look, along the last step, that finds less than this share of what is trusted is enough."""
 
@@ -46,6 +48,8 @@ class Steady(NamedTuple):
     """(problems, leaves): what they are relative to."""
     distances: Numbers
     """One a problem: estimates of how far they are from the steady ones, relative; NaN for those not said to be steady."""
+    accelerated: bool = False
+    """Whether the last steps may say nothing of slow directions, as Anderson's and Broyden's; those of F itself lead along them."""
 
     @property
     def said(self) -> Mask:
@@ -54,11 +58,11 @@ class Steady(NamedTuple):
 
     def where(self, kept: Mask) -> Steady:
         """The same, with some problems taken out of those that were said to be steady."""
-        return Steady(self.sizes, numpy.where(kept, self.distances, numpy.nan))
+        return self._replace(distances=numpy.where(kept, self.distances, numpy.nan))
 
     def of(self, problems: list[int]) -> Steady:
         """The states of some problems."""
-        return Steady(self.sizes[problems], self.distances[problems])
+        return self._replace(sizes=self.sizes[problems], distances=self.distances[problems])
 
     def only(self, rows: Tensor) -> Tensor:
         """A matrix in which the rows of problems that were not said to be steady, whatever they hold, are zero."""
@@ -110,7 +114,7 @@ class Rest:
 
         The first costs an evaluation of F and two products a cotangent, the second a solve with J, and with Jᵀ, besides.
         """
-        if not doubted and not self._may_be_far():
+        if not doubted and not (self.steady.accelerated and self._may_be_far()):
             first = self._looked(self._along_the_step())
             shift = max(first.of_products(), first.of_gradients(SURE * self.trusted))
             if not first.sees:
@@ -135,8 +139,11 @@ class Rest:
     def _may_be_far(self) -> bool:
         """Whether slow directions may hide in the residual r: ‖z‖·‖r‖, as large as zᵀr = bᵀ(h* − h) can be.
 
-        z has the gains of all directions that the loss sees; the last steps of a search only of those that it has taken.
+        z has the gains of all directions that the loss sees; the last steps of a search only of those that it has taken. So it is
+        where the search itself knows of a long way: the last step is then a small part of it.
         """
+        if bool((self.steady.distances > LONG * self.trusted).any()):
+            return True
         moved, rounding = self.jacobian.moved(), torch.finfo(self.jacobian.precision).eps / 2
         for seen in self.seen:
             z, r, b = leaf_norms([seen.z, moved, seen.b], self.jacobian.layout.sizes)
