@@ -49,7 +49,7 @@ class Steady(NamedTuple):
     distances: Numbers
     """One a problem: estimates of how far they are from the steady ones, relative; NaN for those not said to be steady."""
     accelerated: bool = False
-    """Whether the last steps may say nothing of slow directions, as Anderson's and Broyden's; those of F itself lead along them."""
+    """Whether the last steps may say nothing of slow directions, as Anderson's and Broyden's; those of F lead along them."""
 
     @property
     def said(self) -> Mask:
