@@ -106,7 +106,7 @@ class Rest:
         A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything.
         """
         moved, h = self.steady.only(self.jacobian.moved()), self.jacobian.h
-        moving = moved.abs() * (GAIN / self.trusted) > h.abs()
+        moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
         return somewhere(bool((moving.sum(dim=1) > MANY * h.shape[1]).any()))
 
     def shift(self, doubted: bool) -> Shift:

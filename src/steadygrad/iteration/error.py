@@ -75,7 +75,7 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
-    if residual.numel() * (len(seen) + 3) <= HELD and current() is None:
+    if residual.numel() * (len(seen) + 3) < HELD and current() is None:
         (first, image), *others = seen
         return partial(_gains_of_products, [(first.clone(), image), *others], residual, z)  # the first may be the caller's b
     return partial(_gains, _gram_of_products(seen, residual, z))
