@@ -47,7 +47,7 @@ def test_flat_in_the_forward_steps(make):
     assert peak(make(10), 400) <= peak(make(10), 20)
 
 
-@pytest.mark.parametrize(("name", "make"), zip(NAMES, IMPLICIT, strict=True), ids=NAMES)
+@pytest.mark.parametrize(("name", "make"), list(zip(NAMES, IMPLICIT, strict=True)), ids=NAMES)
 def test_flat_in_k(name, make):
     """How many powers GMRES makes orthogonal together depends on how dependent they are: once converged, on rounding."""
     least = min(peak(make(10), 20), peak(make(20), 20))
