@@ -121,7 +121,13 @@ def test_families_of_the_hunt(chosen):
 
 @pytest.mark.parametrize(
     ("family", "seed"),
-    [("demand_inversion", 631590), ("kuramoto", 431259), ("load_flow", 424500), ("nonnegative_factors", 623365)],
+    [
+        ("demand_inversion", 631590),
+        ("kuramoto", 431259),
+        ("load_flow", 424500),
+        ("load_flow", 663212),
+        ("nonnegative_factors", 623365),
+    ],
     ids=lambda value: str(value),
 )
 def test_problems_whose_gradient_was_once_silently_wrong(family, seed):

@@ -21,6 +21,8 @@ STRETCH = 0.9
 COUNTS = 0.01
 """A gradient that ends at less than this share of what it would be if nothing cancelled is as good as zero, and its change is
 relative to that: the steady state of a GRU does not depend on its update gate, but states on the way there do."""
+GONE = 0.5
+"""A gradient that is small beside that at states nearby vanishes only if so much of it goes on the way: else it is just small."""
 NEARBY = 0.1
 """The relative changes of the state at which that is seen."""
 
@@ -94,20 +96,21 @@ class Look:
         sizes, ends, changes = (numpy.array(norms) for norms in change.norms())
         changes[numpy.isnan(changes)] = numpy.inf
         if somewhere(bool((changes > little * sizes).any())):
-            possible = self._possible(change.seen.z)
-            sizes = numpy.where(ends < COUNTS * possible, numpy.fmax(sizes, possible), sizes)
+            here, nearby = self._possible(change.seen.z)
+            cancels, vanishes = ends < COUNTS * here, (ends < COUNTS * nearby) & (changes > GONE * sizes)
+            sizes = numpy.where(cancels | vanishes, numpy.fmax(sizes, numpy.fmax(here, nearby)), sizes)
         with numpy.errstate(all="ignore"):
             return float(numpy.where(changes == 0, 0.0, changes / sizes).max(initial=0.0))
 
     def _possible(self, z: Tensor) -> Numbers:
-        """How large each gradient would be if nothing cancelled: of z with random signs, here and at a state nearby."""
+        """How large each gradient would be if nothing cancelled: of z with random signs, (here and nearby, gradients)."""
         h, draw = self._here.h, numpy.random.default_rng(0)  # torch's own draws are refused under a vmap
         signs = torch.from_numpy(draw.integers(0, 2, tuple(z.shape)) * 2 - 1).to(z)
         noise = torch.from_numpy(draw.uniform(0.5, 1.5, tuple(h.shape))).to(h)
         outward = torch.where(h < 0, -noise, noise)  # F may be defined for one sign only
         nearby = Jacobian(self._here.update, h + NEARBY * outward * self._own_sizes(), twice=False)
         found = [[_norm(g) for g in pulled(at, self._edges, z * signs)[1]] for at in (self._here, nearby)]
-        possible: Numbers = numpy.nan_to_num(numpy.array(found), posinf=0.0).max(axis=0)
+        possible: Numbers = numpy.nan_to_num(numpy.array(found), posinf=0.0)
         return possible
 
     def _own_sizes(self) -> Tensor:
