@@ -62,3 +62,11 @@ class Draw:
 
     def ones(self, *shape: int) -> Tensor:
         return torch.ones(*shape, dtype=torch.float64)
+
+
+def ring_with_chord(n: int) -> tuple[Tensor, Tensor]:
+    """Messages along the edges of a ring with a chord, both ways: whence each comes, and which others arrive there for it."""
+    edges = [(i, (i + 1) % n) for i in range(n)] + [(0, n // 2)]
+    directed = edges + [(j, i) for i, j in edges]
+    arrives = [[float(b == i and a != j) for a, b in directed] for i, j in directed]
+    return torch.tensor([i for i, _ in directed]), torch.tensor(arrives, dtype=torch.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from drawing import Draw, Family
+from drawing import Draw, Family, ring_with_chord
 from torch import Tensor
 
 
@@ -121,10 +121,7 @@ def mean_shift_on_a_sphere(draw: Draw) -> Family:
 def max_messages(draw: Draw) -> Family:
     """Max-product messages of an Ising ring with a chord, damped: piecewise linear, with slopes of 0 and ±1."""
     n, answer = draw.size + 3, draw.number(0.3, 1.0)
-    edges = [(i, (i + 1) % n) for i in range(n)] + [(0, n // 2)]
-    directed = edges + [(j, i) for i, j in edges]
-    source = torch.tensor([i for i, _ in directed])
-    arrives = torch.tensor([[float(b == i and a != j) for a, b in directed] for i, j in directed], dtype=torch.float64)
+    source, arrives = ring_with_chord(n)
 
     def update(h: Tensor, p: list[Tensor]) -> Tensor:
         field, J = p[0][..., source] + h @ arrives.to(h).mT, torch.cat([p[1], p[1]])
@@ -132,8 +129,8 @@ def max_messages(draw: Draw) -> Family:
 
     return Family(
         update,
-        [draw.normal(draw.rows, n), draw.number(0.2, 1.5) * draw.normal(len(edges))],
-        draw.zeros(draw.rows, len(directed)),
+        [draw.normal(draw.rows, n), draw.number(0.2, 1.5) * draw.normal(len(source) // 2)],
+        draw.zeros(draw.rows, len(source)),
     )
 
 

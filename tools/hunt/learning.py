@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from drawing import Draw, Family
+from drawing import Draw, Family, ring_with_chord
 from torch import Tensor
 from torch.nn import functional
 
@@ -163,10 +163,7 @@ def mixture(draw: Draw) -> Family:
 def belief_propagation(draw: Draw) -> Family:
     """Messages of an Ising model on a ring with a chord: u_ij = atanh(tanh J_ij · tanh(x_i + Σ u_ki))."""
     n, strength = draw.size + 3, draw.number(0.2, 1.2)
-    edges = [(i, (i + 1) % n) for i in range(n)] + [(0, n // 2)]
-    directed = edges + [(j, i) for i, j in edges]
-    source = torch.tensor([i for i, _ in directed])
-    arrives = torch.tensor([[float(b == i and a != j) for a, b in directed] for i, j in directed], dtype=torch.float64)
+    source, arrives = ring_with_chord(n)
 
     def update(h: Tensor, p: list[Tensor]) -> Tensor:
         field = p[0][..., source] + h @ arrives.to(h).mT
@@ -174,8 +171,8 @@ def belief_propagation(draw: Draw) -> Family:
 
     return Family(
         update,
-        [draw.log(1e-3, 1.0) * draw.normal(draw.rows, n), strength * draw.normal(len(edges))],
-        draw.zeros(draw.rows, len(directed)),
+        [draw.log(1e-3, 1.0) * draw.normal(draw.rows, n), strength * draw.normal(len(source) // 2)],
+        draw.zeros(draw.rows, len(source)),
     )
 
 
