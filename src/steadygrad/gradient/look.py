@@ -123,7 +123,6 @@ class Look:
         each = [self._sizes / numpy.sqrt(columns), numpy.where(there < VANISHING * numpy.fmax(here, self._sizes), numpy.inf, 0.0)]
         repeats = torch.from_numpy(columns).to(h.device)
         typical, least = (torch.from_numpy(leaf).to(h).repeat_interleave(repeats, dim=1) for leaf in each)
-        least = torch.maximum(least, FLOOR * torch.finfo(self._here.precision).eps * typical)
         return torch.where(h.abs() > least, h.abs(), typical)
 
 

@@ -62,7 +62,8 @@ class Judge:
         self._scale: Any = float(self.scale[0, 0]) if self.alone else self.scale
         self._size: Any = 0.0
         self._largest: Any = 0.0
-        """The largest that each leaf has been."""
+        """The largest that each leaf has been, but for excursions: an accelerated step may lead to 1e5 and back, and residuals of
+        1e-3 would pass for rounding ever after."""
         self._began: Any = 0.0
 
     @property
@@ -97,7 +98,8 @@ class Judge:
     def _of_one(self, residual: float, size: float) -> tuple[float, float]:
         goal = self.goal
         if goal.scale is None:
-            self._largest = max(self._largest, size)
+            if not self.trace or residual <= self.first[0]:
+                self._largest = max(self._largest, size)
             self._size, self._scale = size, max(size, goal.rounding * self._largest)
         allowed = self._scale * self._tolerance + goal.atol
         self.total = residual
@@ -106,7 +108,8 @@ class Judge:
     def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
         goal = self.goal
         if goal.scale is None:
-            self._largest = numpy.fmax(self._largest, size)
+            near = True if not self.trace else (_whole(residual) <= self.first[self.open])[:, None]
+            self._largest = numpy.where(near, numpy.fmax(self._largest, size), self._largest)
             self._size, self._scale = size, numpy.fmax(size, goal.rounding * self._largest)
         if reach is not None and goal.rtol is not None:
             self._scale = self._with_vanishing_leaves(residual, reach)
