@@ -172,6 +172,9 @@ class AdjointSolution:
     shift: float | None = None
     """By how much the gradient would still change on the way to the steady state, relative, by the worst of what F depends on;
     None where the state is so near that nobody looked."""
+    gradient_error: float | None = None
+    """An estimate of what the error of z does to the gradient, relative, by the worst of what F depends on; None where z is so
+    precise that nobody looked."""
 
     @property
     def error_estimate(self) -> float:

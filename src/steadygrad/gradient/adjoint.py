@@ -13,6 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
+from steadygrad.gradient.parts import gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
@@ -120,6 +121,7 @@ class Adjoint:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
             shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, change)
+            parts = None if transpose or self.solver.counts else self._parts(b, solved)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
@@ -127,6 +129,7 @@ class Adjoint:
                 errors=solved.errors,
                 remaining=float(change.sum()),
                 shift=None if shift is None else shift.gradient,
+                gradient_error=parts,
                 solver=self.name,
                 problems=problems,
             )
@@ -195,6 +198,16 @@ class Adjoint:
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
+    def _parts(self, b: Tensor, solved: LinearSolution) -> float | None:
+        """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
+        one, copies = self.jacobian.one, self.jacobian.copies
+        found = numpy.array([status is Status.CONVERGED for status in solved.status])
+        errors = numpy.where(found, numpy.array(solved.error), 0.0)
+        mask = torch.from_numpy(found).to(b.device).unsqueeze(1)
+        z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (solved.z, b))
+        seen = list(map(Seen, z.chunk(copies), b.chunk(copies)))
+        return gradient_error(one, seen, numpy.split(errors, copies), trusted_in(one.precision), self._roughly)
+
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
         operator, units = self._operator(jacobian, b, transpose)
@@ -229,6 +242,8 @@ class Adjoint:
             report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
         elif adjoint.shift is not None and adjoint.shift > trusted_in(self.jacobian.precision):
             report_failure(_SHIFTS.format(magnitude(adjoint.shift)), self.on_failure)
+        if adjoint.gradient_error is not None and adjoint.gradient_error > trusted_in(self.jacobian.precision):
+            report_failure(_PARTS.format(magnitude(adjoint.gradient_error)), self.on_failure)
 
 
 def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
@@ -256,6 +271,11 @@ _SHIFTS = (
     "the state is as near as was asked for, but its gradient is not: on the way that is left to the steady state it would change "
     "by {} of itself, by the worst of what F depends on. It depends strongly on the state there, or is small because large parts "
     "cancel. Lower the rtol of forward= and raise max_steps; a tolerance below 1e-6 needs float64."
+)
+
+_PARTS = (
+    "the adjoint is as precise as was asked for, but a gradient is not: by the worst of what F depends on it is off by {} of "
+    "itself, since it is small because large parts cancel. Lower the rtol of gradient=, e.g. gradient=Implicit(Auto(rtol=1e-6))."
 )
 
 _NO_PATH = (

@@ -80,6 +80,12 @@ class Look:
             change.settle(solve)
         return self.of_gradients(little)
 
+    def corrected(self, errors: Callable[[int, Tensor], Tensor], little: float) -> float:
+        """The relative change of the gradient where the i-th z is corrected by the error that `errors` makes of its residual."""
+        for i, change in enumerate(self._changes):
+            change.correct(errors(i, change.residual))
+        return self.of_gradients(little)
+
     def of_products(self) -> float:
         """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem and cotangent: the residual that z has there."""
         return max(change.of_products() for change in self._changes)
@@ -105,7 +111,7 @@ class Look:
     def _possible(self, z: Tensor) -> Numbers:
         """How large each gradient would be if nothing cancelled: of z with random signs, (here and nearby, gradients)."""
         h, draw = self._here.h, numpy.random.default_rng(0)  # torch's own draws are refused under a vmap
-        signs = torch.from_numpy(draw.integers(0, 2, tuple(z.shape)) * 2 - 1).to(z)
+        signs = signs_like(z, draw)
         noise = torch.from_numpy(draw.uniform(0.5, 1.5, tuple(h.shape))).to(h)
         outward = torch.where(h < 0, -noise, noise)  # F may be defined for one sign only
         nearby = Jacobian(self._here.update, h + NEARBY * outward * self._own_sizes(), twice=False)
@@ -135,6 +141,8 @@ class Change:
         before, self._before = pulled(here, edges, seen.z)
         after, self._after = pulled(there, edges, seen.z)
         self._products = after - before
+        self.residual = seen.b - seen.z + before
+        """What z leaves of its equation at the first."""
 
     def of_products(self) -> float:
         """The change of Jᵀz over the size of b, of the worst problem."""
@@ -148,6 +156,10 @@ class Change:
         if somewhere(bool(self._products.any())):
             z = self.seen.z + solve(self._there, self._products, False)
             self._after = pulled(self._there, self._edges, z)[1]
+
+    def correct(self, error: Tensor) -> None:
+        """Go on with z and its error."""
+        self._after = pulled(self._there, self._edges, self.seen.z + error)[1]
 
     def norms(self) -> tuple[list[float], list[float], list[float]]:
         """The norms of each gradient at the first, of that at the second, and of their difference."""
@@ -167,6 +179,11 @@ def shared_edges(here: Jacobian, there: Jacobian) -> list[GradientEdge]:
         if node not in common:
             found.update(dict.fromkeys(edge for edge in node.next_functions if edge[0] in common))
     return [GradientEdge(*edge) for edge in found]
+
+
+def signs_like(v: Tensor, draw: numpy.random.Generator) -> Tensor:
+    """A tensor of random signs."""
+    return torch.from_numpy(draw.integers(0, 2, tuple(v.shape)) * 2 - 1).to(v)
 
 
 def in_worst_leaf(norms: Numbers, sizes: Numbers) -> Numbers:

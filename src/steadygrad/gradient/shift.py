@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.look import Look, Seen, in_worst_leaf
+from steadygrad.gradient.look import Look, Seen, in_worst_leaf, signs_like
 from steadygrad.iteration.norms import Mask, Numbers, leaf_norms
 from steadygrad.state.shards import somewhere
 from steadygrad.update import agree
@@ -162,9 +162,8 @@ class Rest:
 
     def _rounded_residual(self) -> Tensor:
         """F(h) − h, changed by half a last digit of h, since F is not known better: with a large gain that is a long way."""
-        h, draw = self.jacobian.h, numpy.random.default_rng(0)
-        signs = torch.from_numpy(draw.integers(0, 2, tuple(h.shape)) * 2 - 1).to(h)
-        return self.jacobian.moved() + signs * h * (torch.finfo(self.jacobian.precision).eps / 2)
+        h, digit = self.jacobian.h, torch.finfo(self.jacobian.precision).eps
+        return self.jacobian.moved() + signs_like(h, numpy.random.default_rng(0)) * h * (digit / 2)
 
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""

@@ -1,0 +1,85 @@
+"""A gradient that is small because large parts cancel is worse than its adjoint: where it is off by more than 1 %, that is said."""
+
+import pytest
+import torch
+
+import steadygrad as sg
+from problems import relative
+
+F64 = torch.float64
+PARTS = "the adjoint is as precise as was asked for, but a gradient is not"
+SIZE, WAYS = 60, 5
+LONG = sg.Picard(rtol=1e-12, max_steps=5000)
+
+
+def cancelling(share, rows=1):
+    """F(h) = A h + x + C w, a loss b·h: the gradient of w is Cᵀz, of which each number is `share` of ‖z‖."""
+    generator = torch.Generator().manual_seed(3)
+    A = torch.randn(SIZE, SIZE, generator=generator, dtype=F64)
+    A = 0.9 * A / torch.linalg.eigvals(A).abs().max()
+    b, x = torch.randn(SIZE, generator=generator, dtype=F64), torch.randn(SIZE, generator=generator, dtype=F64)
+    z = torch.linalg.solve(torch.eye(SIZE, dtype=F64) - A.T, b)
+    z = z / z.norm()
+    C = torch.randn(SIZE, WAYS, generator=generator, dtype=F64)
+    C = C - z.outer(z @ C)
+    C = share * z.unsqueeze(1) + (1 - share**2) ** 0.5 * C / C.norm(dim=0)
+    w = torch.full((WAYS,), 0.3, dtype=F64, requires_grad=True)
+    return lambda h: h @ A.T + x + C @ w, w, b.repeat(rows, 1), torch.zeros(rows, SIZE, dtype=F64)
+
+
+def solved(share, gradient, rows=1, **options):
+    update, w, b, start = cancelling(share, rows)
+    solution = sg.steady_state(update, start, forward=LONG, gradient=gradient, **options)
+    return torch.autograd.grad((solution.value * b).sum(), w)[0], solution
+
+
+LOOSE = [sg.NormalCG(rtol=9e-3), sg.Neumann(rtol=4e-3, max_steps=2000), sg.GMRES(rtol=8e-3), sg.LSQR(rtol=9.5e-3)]
+
+
+@pytest.mark.parametrize("batch_dims", [0, 1])
+@pytest.mark.parametrize("solver", LOOSE, ids=repr)
+def test_is_said_and_by_how_much(solver, batch_dims):
+    exact, _ = solved(0.0025, "dense", rows=3, batch_dims=batch_dims)
+    with pytest.warns(sg.SteadyStateWarning, match=PARTS):
+        found, solution = solved(0.0025, sg.Implicit(solver), rows=3, batch_dims=batch_dims)
+    off = relative(found, exact)
+    assert solution.adjoint.status is sg.Status.CONVERGED
+    assert solution.adjoint.error_estimate < 0.01
+    assert off > 0.01
+    assert off / 1.5 < solution.adjoint.gradient_error < 1.5 * off
+
+
+@pytest.mark.parametrize("solver", LOOSE, ids=repr)
+def test_nothing_is_said_where_little_cancels(solver):
+    exact, _ = solved(0.9, "dense")
+    found, solution = solved(0.9, sg.Implicit(solver))
+    assert relative(found, exact) < 0.01
+    assert solution.adjoint.gradient_error is None or solution.adjoint.gradient_error < 0.01
+
+
+def test_nothing_is_said_of_a_gradient_that_is_as_good_as_zero():
+    _, solution = solved(1e-6, sg.Implicit(sg.NormalCG(rtol=9e-3)))
+    assert solution.adjoint.gradient_error < 0.01
+
+
+@pytest.mark.parametrize(
+    "gradient", ["auto", "dense", sg.Implicit(sg.NormalCG(rtol=1e-6)), sg.Implicit(sg.Neumann(steps=200))], ids=str
+)
+def test_precise_adjoints_and_counts_are_not_looked_at(gradient):
+    _, solution = solved(0.0025, gradient)
+    assert solution.adjoint.gradient_error is None
+
+
+def test_an_error_where_that_is_asked_for():
+    with pytest.raises(sg.SteadyStateError, match=PARTS):
+        solved(0.0025, sg.Implicit(sg.NormalCG(rtol=9e-3)), on_failure="raise")
+
+
+def test_the_worst_of_several_cotangents():
+    update, w, b, start = cancelling(0.0025)
+    solution = sg.steady_state(update, start, forward=LONG, gradient=sg.Implicit(sg.NormalCG(rtol=9e-3)))
+    other = torch.ones_like(b)
+    with pytest.warns(sg.SteadyStateWarning, match=PARTS):
+        torch.autograd.grad(solution.value, w, torch.stack([other, b]), is_grads_batched=True, retain_graph=True)
+    torch.autograd.grad(solution.value, w, other)
+    assert solution.adjoint.gradient_error < 0.01
