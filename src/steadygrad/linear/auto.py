@@ -70,7 +70,8 @@ class Patience(NamedTuple):
 
 SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100, step=2)
 """A Krylov space takes over all that the series has computed, so that a later choice costs little. On the test problems a third
-to a half of the terms are needed where these are more than fifty; a step takes the time of one where F is dear, of six where not."""
+to a half of the terms are needed where these are more than fifty; a step takes the time of one term where F is
+dear, of six where not."""
 LIGHT = SMALL._replace(space=60, step=6)
 """Where the graph of F shows that a product is little work: as measured at 32×64, 24 microseconds a term."""
 BIG = Patience(_Series(), head=4, rising=40, terms=300, restart=60)
