@@ -122,6 +122,7 @@ def test_families_of_the_hunt(chosen):
 @pytest.mark.parametrize(
     ("family", "seed"),
     [
+        ("bratu", 806508),
         ("demand_inversion", 631590),
         ("kuramoto", 431259),
         ("load_flow", 424500),
