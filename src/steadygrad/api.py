@@ -163,7 +163,7 @@ def steady_state(
         problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
-        error_estimate=float(solved.ended.distance.max()),
+        errors=solved.ended.errors,
     )
     with nullcontext() if levels is None else levels.cleared(), sharing(shards):
         _report(solution, problem)

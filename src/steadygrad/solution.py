@@ -132,7 +132,7 @@ _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_
 
 
 class Errors(Protocol):
-    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
+    """Estimates of ‖error‖ / ‖solution‖, one a problem."""
 
     def values(self) -> list[float]: ...
 
@@ -229,8 +229,12 @@ class Solution:
     iterates: dict[int, Any] = field(default_factory=dict[int, Any], repr=False)
     """The states asked for by `iterates=`, by step."""
     record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
-    error_estimate: float = math.nan
-    """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
+    errors: Errors | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def error_estimate(self) -> float:
+        """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
+        return math.nan if self.errors is None else max(self.errors.values())
 
     @property
     def status(self) -> Status:

@@ -96,8 +96,7 @@ class Adjoint:
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Steady | None) -> None:
         """Take note of what the search for the state has found out."""
         self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
-        with torch.no_grad():
-            self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
+        self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
 
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
@@ -115,7 +114,7 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            change = total(torch.linalg.vecdot(solved.z.double(), jacobian.moved().double()))
+            change = total((solved.z.double() * jacobian.moved()).sum(dim=1))
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
@@ -125,7 +124,7 @@ class Adjoint:
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
-                remaining=float(change.sum()),
+                remaining=float(change if len(change) == 1 else change.sum()),
                 shift=None if shift is None else shift.gradient,
                 solver=self.name,
                 problems=problems,

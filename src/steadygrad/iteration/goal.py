@@ -28,7 +28,7 @@ BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Goal:
     """When an iteration may stop, and what is kept of it.
 

@@ -28,6 +28,8 @@ iterate any residual becomes small."""
 GREW = 2.0
 """A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
 
+_THE_ONLY_ONE: Mask = numpy.array([True])
+
 GOES_ON, CONVERGED, DIVERGED, NONFINITE, STAGNATED = range(5)
 _STATUS = [Status.MAX_STEPS, Status.CONVERGED, Status.DIVERGED, Status.NONFINITE, Status.STAGNATED]
 
@@ -135,8 +137,8 @@ class Judge:
 
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""
-        first = self.first[self.open]
-        grown = self.total / first[0] if self.alone and first[0] else (self.total / first).max()
+        first = float(self.first[0]) if self.alone else self.first[self.open]
+        grown = over(self.total, first) if self.alone else (self.total / first).max()
         worst, history = self.history.worst, self.history
         return Forecast(history.steps[-1], history.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
 
@@ -163,10 +165,12 @@ class Judge:
             ended = ended | converged  # below what counts as a residual at all
         if not some(ended):
             return None
-        mask = numpy.array([ended]) if self.alone else ended
-        which = self.open[mask]
-        self.code[which], self.ends[which] = code if self.alone else code[mask], step
-        return mask
+        if self.alone:
+            self.code[0], self.ends[0] = code, step
+            return _THE_ONLY_ONE
+        which = self.open[ended]
+        self.code[which], self.ends[which] = code[ended], step
+        return ended
 
     def _code(self, converged: Any, travels: Any) -> Any:
         """How each of the open problems ends, were it to end now."""
@@ -191,7 +195,7 @@ class Judge:
         """These have ended: nothing more is noted of them."""
         stay = ~ended
         self.open = self.open[stay]
-        if not len(self.open):
+        if self.alone or not len(self.open):
             return
         self.places = (numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places)[stay]
         self.history.only(stay)

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.distance import distances
-from steadygrad.iteration.error import gains
+from steadygrad.iteration.error import HELD, Errors, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
@@ -21,7 +22,7 @@ from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in
 from steadygrad.iteration.plain import finite, larger, some, where
 from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
-from steadygrad.state.shards import columns_of_all
+from steadygrad.state.shards import columns_of_all, current
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
@@ -67,6 +68,8 @@ class Ended:
     """The rows that were present to the end."""
     ends: Any
     """The step at which each problem ended, whole numbers."""
+    errors: Errors
+    """The distances, of which those that nobody waits for are worked out when somebody asks."""
 
     @property
     def divided(self) -> bool:
@@ -90,26 +93,35 @@ class Run:
         self.divide = divide and problems > 1
         self.judge = Judge(goal, problems, self.divide)
         self.kept = Kept(solver, self.judge, problems)
-        self.gain: Numbers = numpy.ones(problems)
-        self.distance: Numbers = numpy.full(problems, math.inf)
+        self.gain: Numbers = numpy.zeros(problems)
+        self.distance: Numbers = numpy.empty(problems)
+        self.distance.fill(math.inf)
         self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
         self._large = start.numel() > LARGE
+        little = self.judge.alone and start.numel() * (goal.trail + 1) < HELD and current() is None
+        self._later = goal.rtol is None and little and not torch.is_grad_enabled()
+        """Whether nobody waits for the distance, and little is held until somebody asks."""
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
+        if self.judge.alone and not self._turns:
+            return self._run()
+        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
+            return self._run()
+
+    def _run(self) -> Ended:
         solver = self.solver
         due = 0 if solver.progress(self.state) is not None else 1
-        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
-            while True:
-                self._advance(min(self._whole_leaps(due), self.goal.limit))
-                if self._look():
-                    return self._ended()
-                if self._turns:
-                    self.state = solver.turn(self.problem, self.state, self.judge.forecast())
-                due = self.goal.due(self.step, self._steps_left(), solver.cheap(self.state))
+        while True:
+            self._advance(min(self._whole_leaps(due), self.goal.limit))
+            if self._look():
+                return self._ended()
+            if self._turns:
+                self.state = solver.turn(self.problem, self.state, self.judge.forecast())
+            due = self.goal.due(self.step, self._steps_left(), solver.cheap(self.state))
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
@@ -172,7 +184,7 @@ class Run:
         """Which of the open problems end now; None for none."""
         judge, goal = self.judge, self.goal
         converged = judge.below()
-        if goal.trusted is not None and (self.step == goal.limit or some(converged)):
+        if goal.trusted is not None and not self._later and (self.step == goal.limit or some(converged)):
             found = self._distance(left)
             converged = converged & (found <= goal.trusted)
             self.distance[judge.open] = found
@@ -180,14 +192,18 @@ class Run:
 
     def _distance(self, left: Any) -> Any:
         """How far the open problems are from their solutions, by the estimates."""
-        judge, trail, rate = self.judge, list(self.trail), self.judge.history.rate()
+        judge = self.judge
         if judge.alone:
-            found = distances(self.solver, trail, left, float(judge.scale[0, 0]), rate, self.goal)
-            return self._steadied(found, float(self.distance[0]))
+            return self._steadied(self._distance_of_one(left)(), float(self.distance[0]))
         rates = numpy.ones((len(left), 1))
-        rates[judge.places, 0] = rate
-        found = distances(self.solver, trail, left, judge.scale[self.kept.rows], rates, self.goal)
+        rates[judge.places, 0] = judge.history.rate()
+        found = distances(self.solver, list(self.trail), left, judge.scale[self.kept.rows], rates, self.goal)
         return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
+
+    def _distance_of_one(self, left: float) -> Callable[[], float]:
+        """How to work out how far the only problem is from its solution."""
+        size, rate = float(self.judge.scale[0, 0]), self.judge.history.rate()
+        return partial(distances, self.solver, list(self.trail), left, size, rate, self.goal)
 
     def _steadied(self, found: Any, before: Any) -> Any:
         """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
@@ -260,6 +276,7 @@ class Run:
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"
         judge = self.judge
+        errors = Errors.later(self._distance_of_one(judge.total)) if self._later else Errors.known(self.distance.tolist())
         return Ended(
             value=self.kept.value,
             status=judge.statuses,
@@ -274,4 +291,5 @@ class Run:
             trail=list(self.trail),
             rows=self.kept.rows,
             ends=judge.ends,
+            errors=errors,
         )

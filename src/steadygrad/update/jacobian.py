@@ -52,10 +52,12 @@ class Jacobian:
         self.layout: Layout = update.layout
         self._twice = twice
         self._spent = [0]  # shared with the parts of it
-        self.inputs = [leaf.clone().requires_grad_() for leaf in self.layout.split(h.detach())]
-        self.h = self.inputs[0].detach().view(h.shape) if self.layout.viewable else h.detach()
+        self.h = h.detach().clone() if self.layout.viewable else h.detach()  # F may return what it holds on to
+        self.inputs = self.layout.split(self.h)
+        if not self.layout.viewable:
+            self.inputs = [leaf.clone() for leaf in self.inputs]
         for leaf in self.inputs:
-            leaf.register_post_accumulate_grad_hook(drop_grad)
+            leaf.requires_grad_().register_post_accumulate_grad_hook(drop_grad)
         self.saved = Saved()
         self.outputs = self._linearise(update)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
@@ -114,9 +116,9 @@ class Jacobian:
         """Jᵀ v."""
         self._spent[0] += 1
         if self.layout.viewable:
-            (grad,) = self._grad(self.outputs, self.inputs, [v.view(self.layout.shapes[0])])
+            (grad,) = self._grad(self.outputs, self.inputs, [v.view_as(self.inputs[0])])
             self.structurally_zero = grad is None
-            return torch.zeros_like(v) if grad is None else grad.reshape(v.shape)
+            return torch.zeros_like(v) if grad is None else grad.reshape_as(v)
         cotangents = self.layout.split(v)
         grads = self._grad([self.outputs[i] for i in self._through], self.inputs, [cotangents[i] for i in self._through])
         self.structurally_zero = all(grad is None for grad in grads)
@@ -135,9 +137,8 @@ class Jacobian:
                 pairs.append((v, image))
                 z, v = z + v, image
             return z, v, list(pairs)
-        shape, outputs, inputs = self.layout.shapes[0], tuple(self.outputs), tuple(self.inputs)
-        term, total = v.view(shape), z.view(shape)
-        flat = z.shape
+        outputs, inputs = tuple(self.outputs), tuple(self.inputs)
+        term, total = v.view_as(inputs[0]), z.view_as(inputs[0])
         ours = False  # the sum is changed in place once it is a tensor that nobody else has
         del z, v  # for their memory
         self._spent[0] += steps
@@ -153,7 +154,7 @@ class Jacobian:
                 term, ours = image, True
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
-        return total.reshape(flat), term.reshape(flat), list(pairs)
+        return total.reshape_as(self.h), term.reshape_as(self.h), list(pairs)
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v, by differentiating u ↦ Jᵀu, which is linear in u."""

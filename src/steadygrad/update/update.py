@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -107,7 +108,7 @@ class Update:
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
-            return self._alike(lambda: self._image(flat) if self._called else self._first_image(flat))
+            return self._alike(partial(self._image, flat))
         except Exception as error:
             self._explain(error)
             raise
@@ -124,20 +125,19 @@ class Update:
             newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
             steps -= 1
         if steps:
-            shape = self.layout.shapes[0]
-            newest = [state.view(shape) for state in newest]
+            newest = [state.view(self.layout.dims) for state in newest]
             for _ in range(steps):
-                image = self._native(newest[0], shape)
+                image = self._native(newest[0])
                 newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
-            newest = [state.reshape(flat.shape) for state in newest]
+            newest = [state.reshape_as(flat) for state in newest]
         return newest
 
     def _direct(self, flat: Tensor) -> bool:
         """Whether F can be called on the tensor that a flat state is, without detours."""
         return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
-    def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
-        """F(h) in the shape that F knows, with the checks that every call needs."""
+    def _native(self, h: Tensor) -> Tensor:
+        """F(h) in the shape that F knows, with the checks that every call needs; the first is checked in full."""
         version = h._version
         try:
             image = self.function(h, *self.args)
@@ -146,7 +146,8 @@ class Update:
             raise
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if type(image) is Tensor and image.shape == shape and image.dtype is h.dtype and image.layout is torch.strided:
+        alike = type(image) is Tensor and image.shape == h.shape and image.dtype is h.dtype and image.layout is torch.strided
+        if alike and self._called:
             return image
         return self.layout.check(image)[0]
 
@@ -188,18 +189,16 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if not self._plain or flat.is_inference():  # inference tensors count no versions
-            return layout.flatten(self.leaves(layout.split(flat)))
-        return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
-
-    def _first_image(self, flat: Tensor) -> Tensor:
-        """F(flat) at the first call, where more is checked."""
-        before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
-        result = self.layout.flatten(self.leaves(self.layout.split(flat)))
-        if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
-            raise SteadyStateError(_IN_PLACE)
+        if self._plain and not flat.is_inference():
+            image = self._native(flat.view(layout.dims)).reshape_as(flat)
+        else:
+            # Inference tensors count no versions: at the first call their values are compared.
+            before = flat.clone() if flat.is_inference() and not self._called else None
+            image = layout.flatten(self.leaves(layout.split(flat)))
+            if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
+                raise SteadyStateError(_IN_PLACE)
         self._called = True
-        return result
+        return image
 
     def _explain(self, error: Exception) -> None:
         """Say what an error means that F raises on a part of the problems only."""
@@ -235,8 +234,9 @@ def check_args(args: tuple[Any, ...], layout: Layout) -> None:
 def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
     """Whether the outputs are, or their graph reaches, any leaf besides the given ones."""
     known = {id(leaf) for leaf in besides}
-    if any(output.is_leaf and output.requires_grad and id(output) not in known for output in outputs):
-        return True
+    for output in outputs:
+        if output.is_leaf and output.requires_grad and id(output) not in known:
+            return True
     for node in nodes_behind([output.grad_fn for output in outputs]):
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in known:
@@ -255,7 +255,9 @@ def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
         if node not in seen:
             seen.add(node)
             yield node
-            ahead.extend(behind for behind, _ in node.next_functions if behind is not None)
+            for behind, _ in node.next_functions:
+                if behind is not None:
+                    ahead.append(behind)
 
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
