@@ -110,7 +110,7 @@ class Problems:
     @property
     def worst(self) -> Status:
         """The status that says most about what went wrong."""
-        return min(self.statuses, key=_WORST_FIRST.index)
+        return self.statuses[0] if len(self.statuses) == 1 else min(self.statuses, key=_WORST_FIRST.index)
 
     @property
     def converged(self) -> bool | Tensor:
@@ -162,8 +162,8 @@ class AdjointSolution:
     """Products with J or Jᵀ, the certificate's own included."""
     residual: float
     """The largest of all problems."""
-    solver: str
-    """The solver, as code that pastes back."""
+    method: object
+    """The solver."""
     errors: Errors = field(repr=False, compare=False)
     remaining: float
     """Of all problems together: the change of the loss that is still to come, to first order."""
@@ -172,6 +172,11 @@ class AdjointSolution:
     shift: float | None = None
     """By how much the gradient would still change on the way to the steady state, relative, by the worst of what F depends on;
     None where the state is so near that nobody looked."""
+
+    @property
+    def solver(self) -> str:
+        """The solver, as code that pastes back."""
+        return repr(self.method)
 
     @property
     def error_estimate(self) -> float:

@@ -76,7 +76,8 @@ class Adjoint:
     solver: AdjointSolver
     record: AdjointRecord
     on_failure: OnFailure
-    name: str
+    method: object
+    """The solver as it was given."""
     start: Start = Start()
     compile: bool = False
     """Whether several products are run as one graph."""
@@ -126,7 +127,7 @@ class Adjoint:
                 errors=solved.errors,
                 remaining=float(change if len(change) == 1 else change.sum()),
                 shift=None if shift is None else shift.gradient,
-                solver=self.name,
+                method=self.method,
                 problems=problems,
             )
             self._report(self.record.last, fell_back, unsteady)

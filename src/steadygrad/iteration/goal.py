@@ -58,7 +58,7 @@ class Goal:
     reach: Callable[[Any, Tensor], Tensor] | None = None
     """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
 
-    def due(self, step: int, left: float, cheap: bool = False) -> int:
+    def due(self, step: int, left: float = math.inf, cheap: bool = False) -> int:
         """When to look again with so many steps left: then, but never much further ahead than what has been seen.
 
         `cheap`: whether steps are no more than a call of F or a product.

@@ -101,9 +101,11 @@ class Judge:
         if goal.scale is None:
             self._largest = max(self._largest, size)
             self._size, self._scale = size, max(size, goal.rounding * self._largest)
-        allowed = self._scale * self._tolerance + goal.atol
-        self.total = residual
-        return over(residual, allowed), over(residual, self._scale)
+        scale, self.total = self._scale, residual
+        allowed = scale * self._tolerance + goal.atol
+        if allowed and scale:
+            return residual / allowed, residual / scale
+        return over(residual, allowed), over(residual, scale)
 
     def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
         goal = self.goal

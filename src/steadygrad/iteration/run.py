@@ -102,7 +102,7 @@ class Run:
         self._numbers = columns_of_all(start.shape[1])
         self._large = start.numel() > LARGE
         little = self.judge.alone and start.numel() * (goal.trail + 1) < HELD and current() is None
-        self._later = goal.rtol is None and little and not torch.is_grad_enabled()
+        self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
         """Whether nobody waits for the distance, and little is held until somebody asks."""
 
     def run(self) -> Ended:
@@ -121,7 +121,7 @@ class Run:
                 return self._ended()
             if self._turns:
                 self.state = solver.turn(self.problem, self.state, self.judge.forecast())
-            due = self.goal.due(self.step, self._steps_left(), solver.cheap(self.state))
+            due = self.goal.due(self.step) if self.goal.rtol is None else self._due()
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
@@ -166,7 +166,7 @@ class Run:
         vectors = [residual] if value is None else [residual, value]
         measured = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
         ended: Mask | None = None
-        if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
+        if judge.look(self.step, measured[0], measured[-1], None if judge.alone else self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
         if value is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
             self._anchor = (self.step, value.detach())
@@ -214,16 +214,14 @@ class Run:
             return found
         return where((found > 0) & finite(before), larger(found, FALLS * before), found)
 
-    def _steps_left(self) -> float:
-        """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""
-        if self.goal.rtol is None:
-            return math.inf
+    def _due(self) -> int:
+        """When to look again: when all will have ended, or half of them, if it pays to leave these out."""
         left = self.judge.history.steps_left()
         if self.divide and len(self.judge.open) > 1:
             half = self.judge.history.steps_left_of_half()
             if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
-                return half
-        return left
+                left = half
+        return self.goal.due(self.step, left, self.solver.cheap(self.state))
 
     def _expected(self, left: float) -> float:
         """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""

@@ -149,7 +149,7 @@ def in_full_precision(state: State) -> State:
         half = leaf.dtype in (torch.float16, torch.bfloat16)
         return leaf.float() if half and torch.is_autocast_enabled(leaf.device.type) else leaf
 
-    return map_state(of_leaf, state)
+    return of_leaf(state) if isinstance(state, Tensor) else map_state(of_leaf, state)
 
 
 @lru_cache(maxsize=64)

@@ -43,7 +43,8 @@ class Update:
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
-        check_args(args, layout)
+        if args:
+            check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
@@ -108,7 +109,7 @@ class Update:
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
-            return self._alike(partial(self._image, flat))
+            return self.alike(partial(self._image, flat))
         except Exception as error:
             self._explain(error)
             raise
@@ -126,9 +127,10 @@ class Update:
             steps -= 1
         if steps:
             newest = [state.view(self.layout.dims) for state in newest]
-            for _ in range(steps):
+            for left in range(steps, 0, -1):
                 image = self._native(newest[0])
-                newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+                image = torch.lerp(image, newest[0], damping) if damping else image
+                newest = [image, *newest[:2]] if left < 3 else [image]  # what is let go at once is used again, from the cache
             newest = [state.reshape_as(flat) for state in newest]
         return newest
 
@@ -158,14 +160,20 @@ class Update:
         kernels stay, which are faster and save memory.
         """
         try:
-            with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
-                return self._alike(lambda: self.leaves([needed_by_all(leaf) for leaf in leaves]))
+            with torch.enable_grad():
+                leaves = list(map(needed_by_all, leaves))
+                if not twice:
+                    return self.alike(partial(self.leaves, leaves))
+                with differentiable_attention():
+                    return self.alike(partial(self.leaves, leaves))
         except Exception as error:
             self._explain(error)
             raise
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
+        if self._plain and not leaves[0].is_inference():
+            return [self._native(leaves[0])]
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
         result = self.function(self.layout.nest(leaves), *self.args)
         for leaf, version in zip(leaves, versions, strict=True):
@@ -174,10 +182,6 @@ class Update:
         return self.layout.check(result)
 
     def alike(self, call: Callable[[], Result]) -> Result:
-        """`call()`, an evaluation of F elsewhere, under what all calls of F in this solve share."""
-        return self._alike(call)
-
-    def _alike(self, call: Callable[[], Result]) -> Result:
         """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
         # On a GPU fused and plain attention draw different dropout from the same random state.
         dropout_differs = self._randomness.draws and self.layout.device.type == "cuda"
@@ -239,9 +243,10 @@ def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
             return True
     for node in nodes_behind([output.grad_fn for output in outputs]):
         leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in known:
-            return True
-        if node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
+        if leaf is not None:
+            if id(leaf) not in known:
+                return True
+        elif node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
             raise SteadyStateError(REENTRANT)
     return False
 
