@@ -102,7 +102,7 @@ class Adjoint:
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
         jacobian, layout = self.jacobian, self.jacobian.layout
-        with torch.no_grad(), without_autocast(self.jacobian.layout.device), sharing(self.shards):
+        with torch.set_grad_enabled(False), without_autocast(layout.device), sharing(self.shards):
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
@@ -110,7 +110,7 @@ class Adjoint:
             if self.compile and operator is jacobian:
                 operator = CompiledJacobian(jacobian)
             solved = self.solver.solve(operator, *_times(units, b, start))
-            fell_back = self._fall_back(solved)
+            fell_back = self.on_failure == "fallback" and self._failed(solved)
             if fell_back:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
@@ -125,7 +125,7 @@ class Adjoint:
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
-                remaining=float(change if len(change) == 1 else change.sum()),
+                remaining=(change if change.numel() == 1 else change.sum()).item(),
                 shift=None if shift is None else shift.gradient,
                 method=self.method,
                 problems=problems,
@@ -153,9 +153,8 @@ class Adjoint:
         with torch.no_grad(), sharing(self.shards):
             return float(total(torch.stack([tensor.double().square().sum() for tensor in tensors]).sum())) ** 0.5
 
-    def _fall_back(self, solved: LinearSolution) -> bool:
-        failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
-        return failed and self.on_failure == "fallback"
+    def _failed(self, solved: LinearSolution) -> bool:
+        return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
 
     def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, change: Tensor) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, None where nobody looks; and whether the state is not steady after all.

@@ -103,13 +103,12 @@ class Implicit(Gradient):
             tuple(problem.update.layout.batch), rows, moved, steady if steady is None or rows is None else steady.of(rows)
         )
         values = problem.update.layout.split(h)
-        with torch.enable_grad():
-            if problem.derivatives == 1:
-                return list(Reroute.apply(adjoint, values, *jacobian.outputs))
-            if index is None:
-                return _attach_often(adjoint, problem.derivatives, values)
-            parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
-            return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
+        if problem.derivatives == 1:
+            return list(Reroute.apply(adjoint, values, *jacobian.outputs))
+        if index is None:
+            return _attach_often(adjoint, problem.derivatives, values)
+        parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
+        return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
 
 
 def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[Tensor]:

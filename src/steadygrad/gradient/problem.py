@@ -64,7 +64,7 @@ class Gradient(Method, ABC):
 def without_graph(problem: Problem) -> Ended:
     """The steady state found without recording anything; problems that have ended are left out where F allows it."""
     update, layout = problem.update, problem.update.layout
-    with torch.no_grad():
+    with torch.set_grad_enabled(False):
         start = problem.start.detach()
         divide = update.divisible and not problem.iterates
         call = CompiledUpdate(update) if problem.compile else update

@@ -33,8 +33,6 @@ class Kept:
     def note(self, step: int, state: Any, ended: Mask | None) -> None:
         """Keep the present state of the open problems, or of those of them that have come closer."""
         judge = self._judge
-        if not judge.goal.best and ended is None:
-            return  # of problems that go on, the last state is kept: that of a later look
         total, best = judge.total, self._best
         better: Any = True
         if judge.goal.best:

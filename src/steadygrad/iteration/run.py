@@ -77,6 +77,11 @@ class Ended:
         return not isinstance(self.rows, slice)
 
 
+def distance_of_one(solver: Iteration, trail: list[Any], judge: Judge, goal: Goal) -> float:
+    """How far a single problem is from its solution, by what was seen of it."""
+    return distances(solver, trail, judge.total, float(judge.scale[0, 0]), judge.history.rate(), goal)
+
+
 class Run:
     """One run of a solver: the present state and how it goes on.
 
@@ -127,7 +132,7 @@ class Run:
         solver, problem, trail = self.solver, self.problem, self.trail
         if self._leap and due > self.step:
             states = solver.several(problem, self._handed_over(), due - self.step)
-            trail.extend(solver.traced(state) for state in states)
+            trail.extend(map(solver.traced, states))
             self.state, self.step = states[-1], due
         while self.step < due:
             state = self.state = solver.step(problem, self.state)
@@ -168,9 +173,10 @@ class Run:
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], None if judge.alone else self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
-        if value is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
+        if value is not None and goal.rtol is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
             self._anchor = (self.step, value.detach())
-        self.kept.note(self.step, self.state, ended)
+        if goal.best or ended is not None:  # of problems that go on, the last state is kept: that of a later look
+            self.kept.note(self.step, self.state, ended)
         if ended is None:
             return False
         judge.forget(ended)
@@ -194,16 +200,12 @@ class Run:
         """How far the open problems are from their solutions, by the estimates."""
         judge = self.judge
         if judge.alone:
-            return self._steadied(self._distance_of_one(left)(), float(self.distance[0]))
+            found = distance_of_one(self.solver, list(self.trail), judge, self.goal)
+            return self._steadied(found, float(self.distance[0]))
         rates = numpy.ones((len(left), 1))
         rates[judge.places, 0] = judge.history.rate()
         found = distances(self.solver, list(self.trail), left, judge.scale[self.kept.rows], rates, self.goal)
         return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
-
-    def _distance_of_one(self, left: float) -> Callable[[], float]:
-        """How to work out how far the only problem is from its solution."""
-        size, rate = float(self.judge.scale[0, 0]), self.judge.history.rate()
-        return partial(distances, self.solver, list(self.trail), left, size, rate, self.goal)
 
     def _steadied(self, found: Any, before: Any) -> Any:
         """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
@@ -274,7 +276,8 @@ class Run:
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"
         judge = self.judge
-        errors = Errors.later(self._distance_of_one(judge.total)) if self._later else Errors.known(self.distance.tolist())
+        later = partial(distance_of_one, self.solver, list(self.trail), judge, self.goal)
+        errors = Errors.later(later) if self._later else Errors.known(self.distance.tolist())
         return Ended(
             value=self.kept.value,
             status=judge.statuses,

@@ -56,9 +56,8 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,
     )
-    z = torch.zeros_like(b) if start is None else _unless_zero(start, size)
-    system = System(jacobian, b, z if start is None else None)
-    ended = drive(solver, system, z, goal, divide=rtol is not None)
+    system = System(jacobian, b)
+    ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
     length = norms(ended.value)
     residual, r = _true_residual(solver, system, ended, length, eps)
     if rtol is not None and not solver.biased:
@@ -77,15 +76,14 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
     else:
         found = gains(solver, ended.trail, None if r is None else (z, r))
     errors = errors_by(found, ended.rows, ended.gain, residual, length, eps)
-    growth, relative, first = (_over(some, size) for some in (length, residual, ended.first.tolist()))
-    error = [0.0] * len(size)
+    relative = _over(residual, size)
     if rtol is None:
         errors.put_off()
-    else:
-        errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
-        error = errors.values()
-    status = [_judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision) for i in range(len(size))]
-    return LinearSolution(z, status, relative, errors)
+        return LinearSolution(z, list(map(_after_a_count, residual, ended.first.tolist())), relative, errors)
+    growth = _over(length, size)
+    errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
+    each = zip(ended.status, relative, errors.values(), growth, strict=True)
+    return LinearSolution(z, [_judged(*one, rtol, precision) for one in each], relative, errors)
 
 
 def _true_residual(
@@ -126,14 +124,17 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     return ended
 
 
-def _judged(
-    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, precision: torch.dtype
-) -> Status:
+def _after_a_count(residual: float, first: float) -> Status:
+    """The status of one row of which no tolerance was asked."""
+    if not math.isfinite(residual):
+        return Status.NONFINITE
+    return Status.DIVERGED if residual > first else Status.MAX_STEPS
+
+
+def _judged(status: Status, residual: float, error: float, growth: float, rtol: float, precision: torch.dtype) -> Status:
     """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE
-    if rtol is None:
-        return Status.DIVERGED if residual > first else Status.MAX_STEPS
     rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
     least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
     at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
@@ -149,8 +150,10 @@ def beyond_rounding(growth: float, precision: torch.dtype) -> bool:
     return ROUNDING * torch.finfo(precision).eps * growth > 2 * trusted_in(precision)
 
 
-def _unless_zero(z: Tensor, size: list[float]) -> Tensor:
-    """A start that is zero where b is, of which these are the norms."""
+def _start(b: Tensor, z: Tensor | None, size: list[float]) -> Tensor:
+    """Where to begin: at z, and at zero where there is none, or where b is zero, of which these are the norms."""
+    if z is None:
+        return torch.zeros_like(b)
     if all(size):
         return z
     return torch.where(torch.tensor(size, device=z.device).unsqueeze(1) != 0, z, torch.zeros_like(z))

@@ -20,8 +20,6 @@ class System:
 
     jacobian: Linear
     b: Tensor
-    zero: Tensor | None = None
-    """A start that is known to be zero."""
 
     @property
     def leap(self) -> int:
@@ -43,14 +41,11 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b if self._is_zero(z) else self.b - z + self.jacobian.vjp(z)
+        return self.b - z + self.jacobian.vjp(z) if somewhere(bool(z.any())) else self.b
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.b if self._is_zero(z) else self.jacobian.vjp(z) + self.b
-
-    def _is_zero(self, z: Tensor) -> bool:
-        return z is self.zero or not somewhere(bool(z.any()))
+        return self.jacobian.vjp(z) + self.b if somewhere(bool(z.any())) else self.b
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""

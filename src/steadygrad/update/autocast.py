@@ -38,4 +38,7 @@ class Autocast:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context for the arithmetic of solvers: autocast would do their products of vectors in half precision."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else _NOTHING
+
+
+_NOTHING = nullcontext()

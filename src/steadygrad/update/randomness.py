@@ -68,7 +68,8 @@ class FrozenRandomness:
             _turn.release()
 
     def _watched(self, function: Callable[[], Result]) -> Result:
-        _wait_for_the_turn()
+        if not _turn.acquire(blocking=False):
+            _wait_for_the_turn()
         try:
             before = self._states()
             result = function()
