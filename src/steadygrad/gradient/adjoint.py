@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -36,8 +36,7 @@ from steadygrad.update.compiled import CompiledJacobian
 from steadygrad.update.jacobian import Jacobian, Linear, transposed
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Where the adjoint solve begins: at zero, at a multiple of an earlier adjoint, or at a draw from U[0, 1]."""
 
     earlier: Tensor | None = None
@@ -56,6 +55,9 @@ class Start:
         z, size = _unit(z)[0], _unit(b)
         image = z - jacobian.vjp(z)
         return over(dot(size[0], image), dot(image, image)) * z * size[1]
+
+
+FROM_ZERO = Start()
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +80,7 @@ class Adjoint:
     on_failure: OnFailure
     method: object
     """The solver as it was given."""
-    start: Start = Start()
+    start: Start = FROM_ZERO
     compile: bool = False
     """Whether several products are run as one graph."""
     batch: tuple[int, ...] = field(default=(), init=False)

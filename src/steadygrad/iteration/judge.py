@@ -84,7 +84,7 @@ class Judge:
         else:
             excess, relative = self._of_many(residual[self.places], size[self.places], reach)
         if not self.trace:
-            self.first[:] = self.total
+            self.first[:] = self.total  # of all problems, since all are open
             if self.goal.scale is None:
                 self._began = self._size if self.alone else _whole(self._size)
         self.history.note(step, self.total, excess)

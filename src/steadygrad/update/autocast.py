@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 
-@dataclass(frozen=True)
-class Autocast:
+class Autocast(NamedTuple):
     """The autocast that was on where a solve began.
 
     F needs it in every call: a backward pass usually runs outside of the autocast region, and a part of it calls F again.

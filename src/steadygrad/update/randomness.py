@@ -126,7 +126,8 @@ class FrozenRandomness:
 
 
 def _same(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
+    # By their bytes: torch.equal takes twice as long.
+    return all(a.numpy().tobytes() == b.numpy().tobytes() for a, b in zip(one, other, strict=True))
 
 
 def _wait_for_the_turn() -> None:
