@@ -14,6 +14,8 @@ from steadygrad.iteration.norms import Numbers
 SELDOM = 10
 """Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth. Those of a linear
 equation, which nobody reads, only to see whether what is left has become negligible: ever more seldom."""
+DOUBLY = 2
+"""But no further ahead than so many times the steps taken, however far what is negligible seems to be."""
 NEAR_THE_END = 3
 """And not so few steps before the last, at which they are taken anyway."""
 SHARE = 3
@@ -58,7 +60,7 @@ class Goal:
     reach: Callable[[Any, Tensor], Tensor] | None = None
     """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""
 
-    def due(self, step: int, left: float = math.inf, cheap: bool = False) -> int:
+    def due(self, step: int, left: float, cheap: bool = False) -> int:
         """When to look again with so many steps left: then, but never much further ahead than what has been seen.
 
         `cheap`: whether steps are no more than a call of F or a product.
@@ -66,7 +68,8 @@ class Goal:
         if self.rtol is None:
             if self.scale is None:
                 return min(step - step % SELDOM + SELDOM, self.limit)
-            due = step + max(step // SHARE, SELDOM)
+            predicted = int(min(left, DOUBLY * step)) if math.isfinite(left) else 0
+            due = step + max(step // SHARE, SELDOM, predicted)
             return due if due + NEAR_THE_END < self.limit else self.limit
         if not math.isfinite(left):
             return min(step + max(min(BLIND, step // SHARE), 1), self.limit)

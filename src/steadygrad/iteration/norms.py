@@ -51,7 +51,7 @@ def _of_one_leaf(vector: Tensor, size: int) -> Numbers:
 
 
 def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]:
-    """‖v‖ of the only row of each vector, states of one leaf, as numbers."""
+    """‖v‖ of each vector, of any shape, states of one leaf, as numbers."""
     if current() is None:
         low, high = SAFE[vectors[0].dtype]
         plain: list[float] = []
@@ -61,7 +61,8 @@ def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]
                 plain.append(found)
         if len(plain) == len(vectors):
             return plain
-    return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]  # over ranks, one exchange for all of them
+    rows = [vector.reshape(1, -1) for vector in vectors]
+    return [float(found[0, 0]) for found in leaf_norms(rows, sizes)]  # over ranks, one exchange for all of them
 
 
 def norms_in(like: Any, vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Any]:

@@ -126,7 +126,7 @@ class Run:
                 return self._ended()
             if self._turns:
                 self.state = solver.turn(self.problem, self.state, self.judge.forecast())
-            due = self.goal.due(self.step) if self.goal.rtol is None else self._due()
+            due = self._due()
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
@@ -218,6 +218,8 @@ class Run:
 
     def _due(self) -> int:
         """When to look again: when all will have ended, or half of them, if it pays to leave these out."""
+        if self.goal.rtol is None:
+            return self.goal.due(self.step, math.inf if self.goal.scale is None else self.judge.history.steps_left())
         left = self.judge.history.steps_left()
         if self.divide and len(self.judge.open) > 1:
             half = self.judge.history.steps_left_of_half()

@@ -114,6 +114,12 @@ class Update:
             self._explain(error)
             raise
 
+    def native(self, flat: Tensor) -> Tensor:
+        """A single problem of one tensor in the shape that F knows, in which F takes and returns it; else what was given."""
+        if not self._plain or flat.shape[0] > 1 or flat.is_inference():
+            return flat
+        return flat.view(self.layout.dims)
+
     def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
         """`steps` times h ← (1 − d)·F(h) + d·h: the last states, newest first, three of them if there are so many.
 
@@ -126,12 +132,13 @@ class Update:
             newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
             steps -= 1
         if steps:
-            newest = [state.view(self.layout.dims) for state in newest]
+            known = flat.shape == self.layout.shapes[0]
+            newest = newest if known else [state.view(self.layout.dims) for state in newest]
             for left in range(steps, 0, -1):
                 image = self._native(newest[0])
                 image = torch.lerp(image, newest[0], damping) if damping else image
                 newest = [image, *newest[:2]] if left < 3 else [image]  # what is let go at once is used again, from the cache
-            newest = [state.reshape_as(flat) for state in newest]
+            newest = newest if known else [state.reshape_as(flat) for state in newest]
         return newest
 
     def _direct(self, flat: Tensor) -> bool:
@@ -194,7 +201,8 @@ class Update:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
         if self._plain and not flat.is_inference():
-            image = self._native(flat.view(layout.dims)).reshape_as(flat)
+            known = flat.shape == layout.shapes[0]
+            image = self._native(flat) if known else self._native(flat.view(layout.dims)).reshape_as(flat)
         else:
             # Inference tensors count no versions: at the first call their values are compared.
             before = flat.clone() if flat.is_inference() and not self._called else None
