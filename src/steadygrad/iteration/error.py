@@ -239,18 +239,16 @@ class Errors:
 
 def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], length: list[float], eps: float) -> Errors:
     """‖z − z*‖ / ‖z*‖ from the gains of the rows that were present to the end, and those of the others, which were left out."""
-    holds = getattr(gains, "func", None) not in (_gains, _itself)
-    return Errors(partial(_errors, gains, rows, others, residual, length, eps), holds)
 
+    def work() -> list[float]:
+        gain, whole = others.copy(), numpy.full(len(others), numpy.nan)
+        gain[rows], found = gains()
+        if found is not None:
+            whole[rows] = found
+        each = zip(gain.tolist(), residual, length, whole.tolist(), strict=True)
+        return [_error(g, r, n, w, eps) for g, r, n, w in each]
 
-def _errors(gains: Gains, rows: Rows, others: Numbers, residual: list[float], length: list[float], eps: float) -> list[float]:
-    gain, whole = others.copy(), numpy.full(len(others), numpy.nan)
-    known, found = gains()
-    gain[rows] = known
-    if found is not None:
-        whole[rows] = found
-    each = zip(gain.tolist(), residual, length, whole.tolist(), strict=True)
-    return [_error(g, r, n, w, eps) for g, r, n, w in each]
+    return Errors(work, holds=getattr(gains, "func", None) not in (_gains, _itself))
 
 
 PUT_OFF = 8
