@@ -13,6 +13,7 @@ def test_a_linear_equation_with_a_count_is_looked_at_ever_more_seldom_and_at_the
     while looks[-1] < goal.limit:
         looks.append(goal.due(looks[-1], numpy.inf))
     assert looks == [0, 10, 20, 30, 40, 53, 70, 93, 124, 165, 220, 293, 301]
+    assert [goal.due(20, left) for left in (3.5, 25.7, 45.0)] == [30, 45, 60]  # when what is left will be negligible
 
 
 def test_a_search_with_a_count_keeps_every_tenth_residual():

@@ -141,8 +141,10 @@ def steady_state(
         if group is not None:
             methods = (forward, method, derivatives, on_failure, iterates, warm is None, torch.is_grad_enabled())
             shards = meet(group, f"{layout.structure} {layout.batch} {layout.dtype} {methods}", sum(layout.sizes), layout.device)
-        with sharing(shards):
-            start = _start(given.h0, layout, given.warm)
+        start = leaves_of(given.h0)
+        if given.warm is not None:
+            with sharing(shards):
+                start = _warm_start(given.warm, given.h0, layout)
         problem = Problem(
             update=call,
             start=layout.flatten([leaf.clone() for leaf in start]),
@@ -163,10 +165,12 @@ def steady_state(
         problems=Problems(tuple(solved.ended.status), tuple(layout.batch), levels.seen if levels and levels.own else None),
         iterates={step: layout.nest(leaves) for step, leaves in solved.iterates.items()},
         record=solved.record,
-        error_estimate=float(solved.ended.distance.max()),
+        errors=solved.ended.errors,
     )
-    with nullcontext() if levels is None else levels.cleared(), sharing(shards):
-        _report(solution, problem)
+    status = solution.status
+    if status is not Status.CONVERGED and not (status is Status.MAX_STEPS and forward.counts):
+        with nullcontext() if levels is None else levels.cleared(), sharing(shards):
+            _report(solution, problem)
     return solution
 
 
@@ -221,11 +225,9 @@ def _below(levels: Levels, given: Given, batch_index: Tensor | None, compile: bo
     return Given(update, levels.plain(given.h0), (), len(levels.own) + given.batch_dims, warm)
 
 
-def _start(h0: State, layout: Layout, warm: Solution | None) -> list[Tensor]:
+def _warm_start(warm: Solution, h0: State, layout: Layout) -> list[Tensor]:
     """The tensors to start from: those of the warm solution if they fit, else those of h0."""
     cold = leaves_of(h0)
-    if warm is None:
-        return cold
     if not isinstance(warm, Solution):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"warm must be an earlier Solution; got {type(warm).__name__}.")
     alike = structure_of(warm.value) == structure_of(h0)
@@ -264,6 +266,7 @@ def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool
 
 
 def _report(solution: Solution, problem: Problem) -> None:
+    """Say that the state was not found."""
     statuses = solution.problems.statuses
     at_once = solution.steps <= 1 and all(status is Status.NONFINITE for status in statuses)
     if at_once and problem.on_failure != "ignore" and not _finite_at_the_start(problem):
@@ -271,14 +274,12 @@ def _report(solution: Solution, problem: Problem) -> None:
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
             f"h0 is {'finite' if everywhere(bool(problem.start.isfinite().all())) else 'not finite'}."
         )
-    asked_for = solution.status is Status.MAX_STEPS and problem.forward.counts
-    if solution.status is not Status.CONVERGED and not asked_for:
-        report_failure(
-            f"{solution.problems.failed}the search for the steady state by {problem.forward!r} ended {solution.status.name}: "
-            f"relative residual {magnitude(solution.residuals[-1][1])}, estimated distance from the steady state "
-            f"{magnitude(solution.error_estimate)}. {solution.advice}{_exact_instead(solution, problem)}",
-            problem.on_failure,
-        )
+    report_failure(
+        f"{solution.problems.failed}the search for the steady state by {problem.forward!r} ended {solution.status.name}: "
+        f"relative residual {magnitude(solution.residuals[-1][1])}, estimated distance from the steady state "
+        f"{magnitude(solution.error_estimate)}. {solution.advice}{_exact_instead(solution, problem)}",
+        problem.on_failure,
+    )
 
 
 def _finite_at_the_start(problem: Problem) -> bool:

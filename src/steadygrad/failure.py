@@ -42,9 +42,12 @@ class SteadyStateError(RuntimeError):
     """
 
 
+_WAYS = get_args(OnFailure)
+
+
 def check_on_failure(on_failure: str) -> None:
     """Refuse an `on_failure` that is not one of the names."""
-    if on_failure not in get_args(OnFailure):
+    if on_failure not in _WAYS:
         raise ValueError(f'on_failure must be "raise", "warn", "ignore" or "fallback"; got {on_failure!r}.')
 
 

@@ -66,7 +66,7 @@ def check_number(name: str, value: object, least: float = -math.inf, below: floa
     Strings, booleans, tensors, nan and inf are refused: a comparison with nan is False, so that a tolerance of nan would
     otherwise pass every check and never be met.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy's numbers are Real too
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, numbers.Real))):  # numpy's are Real
         raise TypeError(f"{name} must be a number; got {value!r}.")
     number = float(value)
     if not math.isfinite(number):

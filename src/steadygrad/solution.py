@@ -110,7 +110,7 @@ class Problems:
     @property
     def worst(self) -> Status:
         """The status that says most about what went wrong."""
-        return min(self.statuses, key=_WORST_FIRST.index)
+        return self.statuses[0] if len(self.statuses) == 1 else min(self.statuses, key=_WORST_FIRST.index)
 
     @property
     def converged(self) -> bool | Tensor:
@@ -132,7 +132,7 @@ _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_
 
 
 class Errors(Protocol):
-    """Estimates of ‖z − z*‖ / ‖z*‖, one a problem."""
+    """Estimates of ‖error‖ / ‖solution‖, one a problem."""
 
     def values(self) -> list[float]: ...
 
@@ -162,8 +162,8 @@ class AdjointSolution:
     """Products with J or Jᵀ, the certificate's own included."""
     residual: float
     """The largest of all problems."""
-    solver: str
-    """The solver, as code that pastes back."""
+    method: object
+    """The solver."""
     errors: Errors = field(repr=False, compare=False)
     remaining: float
     """Of all problems together: the change of the loss that is still to come, to first order."""
@@ -175,6 +175,11 @@ class AdjointSolution:
     gradient_error: float | None = None
     """An estimate of what the error of z does to the gradient, relative, by the worst of what F depends on; None where z is so
     precise that nobody looked."""
+
+    @property
+    def solver(self) -> str:
+        """The solver, as code that pastes back."""
+        return repr(self.method)
 
     @property
     def error_estimate(self) -> float:
@@ -232,8 +237,12 @@ class Solution:
     iterates: dict[int, Any] = field(default_factory=dict[int, Any], repr=False)
     """The states asked for by `iterates=`, by step."""
     record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
-    error_estimate: float = math.nan
-    """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
+    errors: Errors | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def error_estimate(self) -> float:
+        """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
+        return math.nan if self.errors is None else max(self.errors.values())
 
     @property
     def status(self) -> Status:

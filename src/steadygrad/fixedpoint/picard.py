@@ -19,6 +19,8 @@ class Moved(NamedTuple):
 
     h: Tensor
     before: Tensor | None
+    native: bool = False
+    """Whether they are a single problem in the shape that F knows, and no matrices."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,14 +41,16 @@ class Picard(FixedPointSolver):
         check_damping(self.damping)
 
     def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Moved:
-        return Moved(start, None)
+        native: Callable[[Tensor], Tensor] | None = getattr(problem, "native", None)
+        h = start if native is None else native(start)
+        return Moved(h, None, h is not start)
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Moved) -> Moved:
         image = problem(state.h)
-        return Moved(torch.lerp(image, state.h, self.damping) if self.damping else image, state.h)
+        return Moved(torch.lerp(image, state.h, self.damping) if self.damping else image, state.h, state.native)
 
     def value(self, state: Moved) -> Tensor:
-        return state.h
+        return state.h.reshape(1, -1) if state.native else state.h
 
     def residual(self, state: Moved) -> Tensor | None:
         if state.before is None:
@@ -55,7 +59,7 @@ class Picard(FixedPointSolver):
         return moved / (1 - self.damping) if self.damping else moved
 
     def hold(self, state: Moved) -> Moved:
-        return Moved(state.h, None)
+        return Moved(state.h, None, state.native)
 
     def point(self, state: Moved) -> Tensor:
         """F was evaluated at the state before; the value lies one step ahead."""
@@ -65,7 +69,7 @@ class Picard(FixedPointSolver):
         return inputs[:1]
 
     def reached(self, state: Moved) -> tuple[Tensor, ...]:
-        return (state.h,)
+        return (self.value(state),)
 
     def resumed(self, carried: tuple[Tensor, ...]) -> Moved:
         return Moved(carried[0], None)
@@ -78,7 +82,7 @@ class Picard(FixedPointSolver):
 
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)
-        return [Moved(h, before) for before, h in pairwise(reversed(newest))]
+        return [Moved(h, before, state.native) for before, h in pairwise(reversed(newest))]
 
 
 def check_damping(damping: float) -> None:

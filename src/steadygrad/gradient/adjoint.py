@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -37,8 +37,7 @@ from steadygrad.update.compiled import CompiledJacobian
 from steadygrad.update.jacobian import Jacobian, Linear
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Where the adjoint solve begins: at zero, at a multiple of an earlier adjoint, or at a draw from U[0, 1]."""
 
     earlier: Tensor | None = None
@@ -59,6 +58,9 @@ class Start:
         return over(dot(size[0], image), dot(image, image)) * z * size[1]
 
 
+FROM_ZERO = Start()
+
+
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
     """A matrix with rows scaled to a largest entry of one, and the scales: squares of it stay in the range of the dtype."""
     scale = greatest(v.abs().amax(dim=1, keepdim=True))
@@ -77,8 +79,9 @@ class Adjoint:
     solver: AdjointSolver
     record: AdjointRecord
     on_failure: OnFailure
-    name: str
-    start: Start = Start()
+    method: object
+    """The solver as it was given."""
+    start: Start = FROM_ZERO
     compile: bool = False
     """Whether several products are run as one graph."""
     batch: tuple[int, ...] = field(default=(), init=False)
@@ -97,13 +100,12 @@ class Adjoint:
     def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Steady | None) -> None:
         """Take note of what the search for the state has found out."""
         self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
-        with torch.no_grad():
-            self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
+        self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
 
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
         jacobian, layout = self.jacobian, self.jacobian.layout
-        with torch.no_grad(), without_autocast(self.jacobian.layout.device), sharing(self.shards):
+        with torch.set_grad_enabled(False), without_autocast(layout.device), sharing(self.shards):
             b = layout.flatten(cotangents)
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
@@ -111,12 +113,12 @@ class Adjoint:
             if self.compile and operator is jacobian:
                 operator = CompiledJacobian(jacobian)
             solved = self.solver.solve(operator, *_times(units, b, start))
-            fell_back = self._fall_back(solved)
+            fell_back = self.on_failure == "fallback" and self._failed(solved)
             if fell_back:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            change = total(torch.linalg.vecdot(solved.z.double(), jacobian.moved().double()))
+            change = total((solved.z.double() * jacobian.moved()).sum(dim=1))
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
@@ -127,10 +129,10 @@ class Adjoint:
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
-                remaining=float(change.sum()),
+                remaining=(change if change.numel() == 1 else change.sum()).item(),
                 shift=None if shift is None else shift.gradient,
                 gradient_error=parts,
-                solver=self.name,
+                method=self.method,
                 problems=problems,
             )
             self._report(self.record.last, fell_back, unsteady)
@@ -152,9 +154,8 @@ class Adjoint:
         with torch.no_grad(), sharing(self.shards):
             return float(total(torch.stack([tensor.double().square().sum() for tensor in tensors]).sum())) ** 0.5
 
-    def _fall_back(self, solved: LinearSolution) -> bool:
-        failed = not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
-        return failed and self.on_failure == "fallback"
+    def _failed(self, solved: LinearSolution) -> bool:
+        return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
 
     def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, change: Tensor) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, None where nobody looks; and whether the state is not steady after all.

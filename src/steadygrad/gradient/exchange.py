@@ -30,9 +30,11 @@ def check_exchange(jacobian: Jacobian, on_failure: OnFailure) -> None:
     many again, with a smaller ε, before anything is reported.
     """
     shards, function = current(), jacobian.update.function
+    if shards is None or shards.group.size() == 1:
+        return
     owner = getattr(function, "__self__", None)
     key = (getattr(function, "__code__", type(function)), type(getattr(owner, "cell", owner)))
-    if shards is None or shards.group.size() == 1 or key in _seen:
+    if key in _seen:
         return
     _seen.add(key)
     moves = shards.group.rank() % 2 == 1

@@ -24,6 +24,7 @@ from steadygrad.update import needs_gradient
 from steadygrad.update.jacobian import Jacobian
 
 Initial = Literal["zeros", "uniform"]
+_INITIALS = get_args(Initial)
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +47,7 @@ class Implicit(Gradient):
     def __post_init__(self) -> None:
         if not isinstance(self.solver, (AdjointSolver, FixedPointSolver)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Implicit takes a solver, such as Neumann(steps=20) or NormalCG(); got {self.solver!r}.")
-        if self.initial not in get_args(Initial):
+        if self.initial not in _INITIALS:
             raise ValueError(f'initial must be "zeros" or "uniform"; got {self.initial!r}.')
         if self.initial == "uniform" and isinstance(self.solver, (Neumann, Dense)):
             raise ValueError(f'{type(self.solver).__name__} has no start, so initial="uniform" would be ignored.')
@@ -69,8 +70,9 @@ class Implicit(Gradient):
         self, jacobian: Jacobian, record: AdjointRecord, on_failure: OnFailure, earlier: Tensor | None = None
     ) -> Adjoint:
         """The adjoint equation at one linearisation of F, to be solved by this method; `earlier` is an adjoint to start from."""
-        start = Start(None if self.adjoint.counts else earlier, self.initial == "uniform", self.seed)
-        return Adjoint(jacobian, self.adjoint, record, on_failure, repr(self.solver), start)
+        solver = self.adjoint
+        start = Start(None if solver.counts else earlier, self.initial == "uniform", self.seed)
+        return Adjoint(jacobian, solver, record, on_failure, self.solver, start)
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
@@ -101,13 +103,12 @@ class Implicit(Gradient):
             tuple(problem.update.layout.batch), rows, moved, steady if steady is None or rows is None else steady.of(rows)
         )
         values = problem.update.layout.split(h)
-        with torch.enable_grad():
-            if problem.derivatives == 1:
-                return list(Reroute.apply(adjoint, values, *jacobian.outputs))
-            if index is None:
-                return _attach_often(adjoint, problem.derivatives, values)
-            parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
-            return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
+        if problem.derivatives == 1:
+            return list(Reroute.apply(adjoint, values, *jacobian.outputs))
+        if index is None:
+            return _attach_often(adjoint, problem.derivatives, values)
+        parts = _attach_often(adjoint, problem.derivatives, [value[index] for value in values])
+        return [value.clone().index_copy(0, index, part) for value, part in zip(values, parts, strict=True)]
 
 
 def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[Tensor]:
@@ -124,9 +125,11 @@ def moved_in(problem: Problem, ended: Ended) -> bool:
 
 def said_steady(problem: Problem, ended: Ended) -> Steady | None:
     """What the search knows of its states, where it said that some are steady to a tolerance."""
+    if problem.forward.counts:
+        return None
     said = numpy.array([status is Status.CONVERGED for status in ended.status])
     if problem.forward.atol:  # a state that may be as small as that has no digits that one could ask for
         said &= (problem.forward.atol <= problem.forward.rtol * ended.scale).all(axis=1)
-    if problem.forward.counts or not said.any():
+    if not said.any():
         return None
     return Steady(ended.scale, ended.distance, accelerated=problem.forward.trail > 2).where(said)

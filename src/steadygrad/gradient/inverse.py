@@ -123,7 +123,7 @@ class System:
 
 def batched(tensors: Sequence[Tensor]) -> bool:
     """Whether tensors may be those of a vmap, of torch.func or the older one: then they have no numbers to decide by."""
-    return functorch.peek_interpreter_stack() is not None or any(functorch.is_legacy_batchedtensor(part) for part in tensors)
+    return functorch.peek_interpreter_stack() is not None or any(map(functorch.is_legacy_batchedtensor, tensors))
 
 
 def to_the_front(size: int, tensors: Sequence[Tensor], dims: Sequence[int | None]) -> list[Tensor]:

@@ -19,7 +19,7 @@ from steadygrad.update import AGREEMENT, Update
 from steadygrad.update.compiled import CompiledUpdate
 
 
-@dataclass(frozen=True)
+@dataclass
 class Problem:
     """h = F(h) from a start, in flat form, with how to search and what to do on failure."""
 
@@ -36,7 +36,7 @@ class Problem:
     """Whether several steps, or products, are run as one graph."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Solved:
     """The tensors of the steady state, with their gradient, and how they were found."""
 
@@ -64,7 +64,7 @@ class Gradient(Method, ABC):
 def without_graph(problem: Problem) -> Ended:
     """The steady state found without recording anything; problems that have ended are left out where F allows it."""
     update, layout = problem.update, problem.update.layout
-    with torch.no_grad():
+    with torch.set_grad_enabled(False):
         start = problem.start.detach()
         divide = update.divisible and not problem.iterates
         call = CompiledUpdate(update) if problem.compile else update
@@ -110,10 +110,10 @@ def own_constants(problem: Problem, value: Tensor) -> list[Tensor]:
 
 def finite_part(problem: Problem, h: Tensor) -> tuple[Tensor, list[int] | None]:
     """A finite state to differentiate at where some problems have none: those left out, or put back to their start."""
-    if everywhere(math.isfinite(h.sum().item())):  # the usual case, in a sixth of the time
+    if h.shape[0] == 1 or everywhere(math.isfinite(h.sum().item())):  # the usual case, in a sixth of the time
         return h, None
     finite = rows_everywhere(h.isfinite().all(dim=1))
-    if finite.all() or len(finite) == 1:
+    if finite.all():
         return h, None
     rows: list[int] = finite.nonzero().flatten().tolist()
     if problem.update.divisible and rows:

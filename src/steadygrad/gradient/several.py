@@ -96,7 +96,7 @@ def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
         solver=adjoint.solver,
         record=adjoint.record,
         on_failure=adjoint.on_failure,
-        name=adjoint.name,
+        method=adjoint.method,
         start=Start(None, adjoint.start.uniform, adjoint.start.seed),
     )
     many.batch, many.moved, many.forward_steps = (copies, *adjoint.batch), adjoint.moved, adjoint.forward_steps

@@ -190,28 +190,29 @@ def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Nu
 
 @dataclass
 class Errors:
-    """Estimates of ‖z − z*‖ / ‖z*‖, a row a problem, worked out when somebody asks: the small algebra takes as long as several
+    """Estimates of ‖error‖ / ‖solution‖, one a problem, worked out when somebody asks: the small algebra takes as long as several
     products of a small state, and a certificate that nobody reads should not."""
 
-    gains: Gains
-    """Of the rows that were present to the end."""
-    rows: Rows
-    others: Numbers
-    """Those of all rows, for the ones that were left out."""
-    residual: Numbers
-    length: Numbers
-    eps: float
+    work: Callable[[], list[float]]
+    holds: bool = False
+    """Whether vectors are held for it."""
     _known: list[float] | None = field(default=None, compare=False)
 
     @classmethod
     def known(cls, numbers: list[float]) -> Errors:
         """Estimates that are there already."""
-        nothing = numpy.zeros(0)
-        return cls(partial(_itself, nothing), slice(None), nothing, nothing, nothing, 0.0, numbers)
+        return cls(list, False, numbers)
+
+    @classmethod
+    def later(cls, number: Callable[[], float]) -> Errors:
+        """The estimate for a single problem, for which vectors are held until somebody asks."""
+        errors = cls(lambda: [number()], True)
+        errors.put_off()
+        return errors
 
     def put_off(self) -> None:
         """Leave it until somebody asks, or, where it holds vectors, until so many others have been left that do."""
-        if getattr(self.gains, "func", None) in (_gains, _itself):
+        if not self.holds:
             return
         _put_off.append(weakref.ref(self))
         while len(_put_off) > PUT_OFF:
@@ -226,20 +227,28 @@ class Errors:
     def values(self) -> list[float]:
         """The estimates."""
         if self._known is None:
-            gain, whole = self.others.copy(), numpy.full(len(self.others), numpy.nan)
-            known, found = self.gains()
-            gain[self.rows] = known
-            if found is not None:
-                whole[self.rows] = found
-            rows = zip(gain.tolist(), self.residual.tolist(), self.length.tolist(), whole.tolist(), strict=True)
-            self._known = [_error(g, r, n, w, self.eps) for g, r, n, w in rows]
-            self.gains = partial(_itself, known, found)  # for the memory of what it was worked out from
+            self._known = self.work()
+            self.work = list  # for the memory of what it was worked out from
         return self._known
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and files hold the estimates, not what they are worked out from."""
         self.values()
         return self.__dict__
+
+
+def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], length: list[float], eps: float) -> Errors:
+    """‖z − z*‖ / ‖z*‖ from the gains of the rows that were present to the end, and those of the others, which were left out."""
+
+    def work() -> list[float]:
+        gain, whole = others.copy(), numpy.full(len(others), numpy.nan)
+        gain[rows], found = gains()
+        if found is not None:
+            whole[rows] = found
+        each = zip(gain.tolist(), residual, length, whole.tolist(), strict=True)
+        return [_error(g, r, n, w, eps) for g, r, n, w in each]
+
+    return Errors(work, holds=getattr(gains, "func", None) not in (_gains, _itself))
 
 
 PUT_OFF = 8

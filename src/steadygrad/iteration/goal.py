@@ -14,6 +14,8 @@ from steadygrad.iteration.norms import Numbers
 SELDOM = 10
 """Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth. Those of a linear
 equation, which nobody reads, only to see whether what is left has become negligible: ever more seldom."""
+DOUBLY = 2
+"""But no further ahead than so many times the steps taken, however far what is negligible seems to be."""
 NEAR_THE_END = 3
 """And not so few steps before the last, at which they are taken anyway."""
 SHARE = 3
@@ -28,7 +30,7 @@ BLIND = 10
 """Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Goal:
     """When an iteration may stop, and what is kept of it.
 
@@ -66,7 +68,8 @@ class Goal:
         if self.rtol is None:
             if self.scale is None:
                 return min(step - step % SELDOM + SELDOM, self.limit)
-            due = step + max(step // SHARE, SELDOM)
+            predicted = int(min(left, DOUBLY * step)) if math.isfinite(left) else 0
+            due = step + max(step // SHARE, SELDOM, predicted)
             return due if due + NEAR_THE_END < self.limit else self.limit
         if not math.isfinite(left):
             return min(step + max(min(BLIND, step // SHARE), 1), self.limit)

@@ -28,6 +28,8 @@ iterate any residual becomes small."""
 GREW = 2.0
 """A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
 
+_THE_ONLY_ONE: Mask = numpy.array([True])
+
 GOES_ON, CONVERGED, DIVERGED, NONFINITE, STAGNATED = range(5)
 _STATUS = [Status.MAX_STEPS, Status.CONVERGED, Status.DIVERGED, Status.NONFINITE, Status.STAGNATED]
 
@@ -83,7 +85,7 @@ class Judge:
         else:
             excess, relative = self._of_many(residual[self.places], size[self.places], reach)
         if not self.trace:
-            self.first[:] = self.total
+            self.first[:] = self.total  # of all problems, since all are open
             if self.goal.scale is None:
                 self._began = self._size if self.alone else _whole(self._size)
         self.history.note(step, self.total, excess)
@@ -101,9 +103,11 @@ class Judge:
             if not self.trace or residual <= self.first[0]:
                 self._largest = max(self._largest, size)
             self._size, self._scale = size, max(size, goal.rounding * self._largest)
-        allowed = self._scale * self._tolerance + goal.atol
-        self.total = residual
-        return over(residual, allowed), over(residual, self._scale)
+        scale, self.total = self._scale, residual
+        allowed = scale * self._tolerance + goal.atol
+        if allowed and scale:
+            return residual / allowed, residual / scale
+        return over(residual, allowed), over(residual, scale)
 
     def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
         goal = self.goal
@@ -138,8 +142,8 @@ class Judge:
 
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""
-        first = self.first[self.open]
-        grown = self.total / first[0] if self.alone and first[0] else (self.total / first).max()
+        first = float(self.first[0]) if self.alone else self.first[self.open]
+        grown = over(self.total, first) if self.alone else (self.total / first).max()
         worst, history = self.history.worst, self.history
         return Forecast(history.steps[-1], history.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
 
@@ -166,10 +170,12 @@ class Judge:
             ended = ended | converged  # below what counts as a residual at all
         if not some(ended):
             return None
-        mask = numpy.array([ended]) if self.alone else ended
-        which = self.open[mask]
-        self.code[which], self.ends[which] = code if self.alone else code[mask], step
-        return mask
+        if self.alone:
+            self.code[0], self.ends[0] = code, step
+            return _THE_ONLY_ONE
+        which = self.open[ended]
+        self.code[which], self.ends[which] = code[ended], step
+        return ended
 
     def _code(self, converged: Any, travels: Any) -> Any:
         """How each of the open problems ends, were it to end now."""
@@ -194,7 +200,7 @@ class Judge:
         """These have ended: nothing more is noted of them."""
         stay = ~ended
         self.open = self.open[stay]
-        if not len(self.open):
+        if self.alone or not len(self.open):
             return
         self.places = (numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places)[stay]
         self.history.only(stay)

@@ -23,8 +23,8 @@ class Kept:
         """The problems that are present, among all."""
         self.value: Tensor | None = None
         """The iterates of all problems that are kept for good, or for as long as nothing better is seen."""
-        self.norms: Numbers = numpy.full(problems, math.inf)
-        """Of all problems, the norms of the residual at what is kept."""
+        self.norms: Numbers = numpy.zeros(problems)
+        """Of all problems that have ended, the norms of the residual at what is kept."""
         self._at: Any = None
         """What is held of the state whose value is kept of every open problem; None if those are in `value`."""
         self._best: Any = math.inf
@@ -33,8 +33,6 @@ class Kept:
     def note(self, step: int, state: Any, ended: Mask | None) -> None:
         """Keep the present state of the open problems, or of those of them that have come closer."""
         judge = self._judge
-        if not judge.goal.best and ended is None:
-            return  # of problems that go on, the last state is kept: that of a later look
         total, best = judge.total, self._best
         better: Any = True
         if judge.goal.best:
@@ -46,12 +44,12 @@ class Kept:
         elif better is not False and better.any():
             self._best = numpy.where(better, total, best)
             if self._at is not None:
-                self._store(self._solver.value(self._at), self._present(None))
-            self._store(self._solver.value(state), self._present(better))
+                self._store(self._solver.value(self._at), None)
+            self._store(self._solver.value(state), better)
             self._at = None
         if ended is not None:
             if self._at is not None:
-                self._store(self._solver.value(self._at), self._present(ended))
+                self._store(self._solver.value(self._at), ended)
             self.norms[judge.open] = self._best
             self._best = self._best[~ended] if isinstance(self._best, numpy.ndarray) else self._best
 
@@ -76,11 +74,15 @@ class Kept:
         present[self._judge.places] = True if mask is None else mask
         return present
 
-    def _store(self, value: Tensor, mask: Mask) -> None:
+    def _store(self, value: Tensor, which: Mask | None) -> None:
+        """Keep the value of some of the open problems, None for all of them."""
+        if self.value is None:
+            self.value = value
+            return
+        mask = self._present(which)
         if isinstance(self.rows, slice):
-            self.value = value if self.value is None or mask.all() else self._merged(value, mask)
+            self.value = value if mask.all() else self._merged(value, mask)
         else:
-            assert self.value is not None, "rows that were left out are kept"
             chosen = torch.from_numpy(numpy.flatnonzero(mask)).to(value.device)
             everywhere = torch.from_numpy(self.rows[mask]).to(value.device)
             self.value = self.value.index_copy(0, everywhere, value[chosen])

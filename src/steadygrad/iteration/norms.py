@@ -45,27 +45,24 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
 
 def _of_one_leaf(vector: Tensor, size: int) -> Numbers:
     if vector.shape[0] == 1 and vector.shape[1] > 1:
-        return numpy.array([[norm_of(vector)]])
+        return numpy.array([[torch.linalg.vector_norm(vector).item()]])
     norm = vector.abs() if vector.shape[1] == 1 and size != 1 else torch.linalg.vector_norm(vector, dim=1, keepdim=True)
     return norm.cpu().numpy().astype(numpy.float64)
 
 
-def norm_of(vector: Tensor) -> float:
-    """‖v‖ of the only row, as a number, without care for its range."""
-    if current() is not None:
-        return float(leaf_norms([vector], [vector.shape[1]])[0][0, 0])
-    return torch.linalg.vector_norm(vector).item()
-
-
 def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]:
-    """‖v‖ of the only row of each vector, states of one leaf, as numbers."""
-    if current() is not None:
-        return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]  # one exchange for all of them
-    low, high = SAFE[vectors[0].dtype]
-    plain = [norm_of(vector) for vector in vectors]
-    if all(low < found < high for found in plain):
-        return plain
-    return [float(found[0, 0]) for found in leaf_norms(vectors, sizes)]
+    """‖v‖ of each vector, of any shape, states of one leaf, as numbers."""
+    if current() is None:
+        low, high = SAFE[vectors[0].dtype]
+        plain: list[float] = []
+        for vector in vectors:
+            found = torch.linalg.vector_norm(vector).item()
+            if low < found < high:
+                plain.append(found)
+        if len(plain) == len(vectors):
+            return plain
+    rows = [vector.reshape(1, -1) for vector in vectors]
+    return [float(found[0, 0]) for found in leaf_norms(rows, sizes)]  # over ranks, one exchange for all of them
 
 
 def norms_in(like: Any, vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Any]:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.distance import distances
-from steadygrad.iteration.error import gains
+from steadygrad.iteration.error import HELD, Errors, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
@@ -21,7 +22,7 @@ from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in
 from steadygrad.iteration.plain import finite, larger, some, where
 from steadygrad.iteration.solver import Iteration, several_of
 from steadygrad.solution import Status
-from steadygrad.state.shards import columns_of_all
+from steadygrad.state.shards import columns_of_all, current
 
 LONG = 3
 """Leaps between two looks of a compiled problem where no tolerance waits for them."""
@@ -67,11 +68,18 @@ class Ended:
     """The rows that were present to the end."""
     ends: Any
     """The step at which each problem ended, whole numbers."""
+    errors: Errors
+    """The distances, of which those that nobody waits for are worked out when somebody asks."""
 
     @property
     def divided(self) -> bool:
         """Whether rows were left out."""
         return not isinstance(self.rows, slice)
+
+
+def distance_of_one(solver: Iteration, trail: list[Any], judge: Judge, goal: Goal) -> float:
+    """How far a single problem is from its solution, by what was seen of it."""
+    return distances(solver, trail, judge.total, float(judge.scale[0, 0]), judge.history.rate(), goal)
 
 
 class Run:
@@ -90,32 +98,41 @@ class Run:
         self.divide = divide and problems > 1
         self.judge = Judge(goal, problems, self.divide)
         self.kept = Kept(solver, self.judge, problems)
-        self.gain: Numbers = numpy.ones(problems)
-        self.distance: Numbers = numpy.full(problems, math.inf)
+        self.gain: Numbers = numpy.zeros(problems)
+        self.distance: Numbers = numpy.empty(problems)
+        self.distance.fill(math.inf)
         self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
         self._large = start.numel() > LARGE
+        little = self.judge.alone and start.numel() * (goal.trail + 1) < HELD and current() is None
+        self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
+        """Whether nobody waits for the distance, and little is held until somebody asks."""
 
     def run(self) -> Ended:
         """Step and look until everything has ended."""
+        if self.judge.alone and not self._turns:
+            return self._run()
+        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
+            return self._run()
+
+    def _run(self) -> Ended:
         solver = self.solver
         due = 0 if solver.progress(self.state) is not None else 1
-        with numpy.errstate(all="ignore"):  # what is not finite is judged so, and not warned of
-            while True:
-                self._advance(min(self._whole_leaps(due), self.goal.limit))
-                if self._look():
-                    return self._ended()
-                if self._turns:
-                    self.state = solver.turn(self.problem, self.state, self.judge.forecast())
-                due = self.goal.due(self.step, self._steps_left(), solver.cheap(self.state))
+        while True:
+            self._advance(min(self._whole_leaps(due), self.goal.limit))
+            if self._look():
+                return self._ended()
+            if self._turns:
+                self.state = solver.turn(self.problem, self.state, self.judge.forecast())
+            due = self._due()
 
     def _advance(self, due: int) -> None:
         solver, problem, trail = self.solver, self.problem, self.trail
         if self._leap and due > self.step:
             states = solver.several(problem, self._handed_over(), due - self.step)
-            trail.extend(solver.traced(state) for state in states)
+            trail.extend(map(solver.traced, states))
             self.state, self.step = states[-1], due
         while self.step < due:
             state = self.state = solver.step(problem, self.state)
@@ -154,11 +171,12 @@ class Run:
         vectors = [residual] if value is None else [residual, value]
         measured = norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
         ended: Mask | None = None
-        if judge.look(self.step, measured[0], measured[-1], self._reach(value)):
+        if judge.look(self.step, measured[0], measured[-1], None if judge.alone else self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
-        if value is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
+        if value is not None and goal.rtol is not None and (self._anchor is None or self.step - self._anchor[0] >= SPAN):
             self._anchor = (self.step, value.detach())
-        self.kept.note(self.step, self.state, ended)
+        if goal.best or ended is not None:  # of problems that go on, the last state is kept: that of a later look
+            self.kept.note(self.step, self.state, ended)
         if ended is None:
             return False
         judge.forget(ended)
@@ -172,7 +190,7 @@ class Run:
         """Which of the open problems end now; None for none."""
         judge, goal = self.judge, self.goal
         converged = judge.below()
-        if goal.trusted is not None and (self.step == goal.limit or some(converged)):
+        if goal.trusted is not None and not self._later and (self.step == goal.limit or some(converged)):
             found = self._distance(left)
             converged = converged & (found <= goal.trusted)
             self.distance[judge.open] = found
@@ -180,13 +198,13 @@ class Run:
 
     def _distance(self, left: Any) -> Any:
         """How far the open problems are from their solutions, by the estimates."""
-        judge, trail, rate = self.judge, list(self.trail), self.judge.history.rate()
+        judge = self.judge
         if judge.alone:
-            found = distances(self.solver, trail, left, float(judge.scale[0, 0]), rate, self.goal)
+            found = distance_of_one(self.solver, list(self.trail), judge, self.goal)
             return self._steadied(found, float(self.distance[0]))
         rates = numpy.ones((len(left), 1))
-        rates[judge.places, 0] = rate
-        found = distances(self.solver, trail, left, judge.scale[self.kept.rows], rates, self.goal)
+        rates[judge.places, 0] = judge.history.rate()
+        found = distances(self.solver, list(self.trail), left, judge.scale[self.kept.rows], rates, self.goal)
         return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
 
     def _steadied(self, found: Any, before: Any) -> Any:
@@ -198,16 +216,16 @@ class Run:
             return found
         return where((found > 0) & finite(before), larger(found, FALLS * before), found)
 
-    def _steps_left(self) -> float:
-        """Steps until it is time to look again: when all will have ended, or half of them, if it pays to leave these out."""
+    def _due(self) -> int:
+        """When to look again: when all will have ended, or half of them, if it pays to leave these out."""
         if self.goal.rtol is None:
-            return math.inf
+            return self.goal.due(self.step, math.inf if self.goal.scale is None else self.judge.history.steps_left())
         left = self.judge.history.steps_left()
         if self.divide and len(self.judge.open) > 1:
             half = self.judge.history.steps_left_of_half()
             if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
-                return half
-        return left
+                left = half
+        return self.goal.due(self.step, left, self.solver.cheap(self.state))
 
     def _expected(self, left: float) -> float:
         """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""
@@ -260,6 +278,8 @@ class Run:
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"
         judge = self.judge
+        later = partial(distance_of_one, self.solver, list(self.trail), judge, self.goal)
+        errors = Errors.later(later) if self._later else Errors.known(self.distance.tolist())
         return Ended(
             value=self.kept.value,
             status=judge.statuses,
@@ -274,4 +294,5 @@ class Run:
             trail=list(self.trail),
             rows=self.kept.rows,
             ends=judge.ends,
+            errors=errors,
         )

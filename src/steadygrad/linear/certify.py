@@ -12,10 +12,11 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, drive
-from steadygrad.iteration.error import FLOOR, Errors, gains
-from steadygrad.iteration.norms import Numbers, norms
+from steadygrad.iteration.error import FLOOR, errors_by, gains
+from steadygrad.iteration.norms import norms
 from steadygrad.linear.system import LinearSolution, System, precision_of
 from steadygrad.solution import Status
+from steadygrad.update.jacobian import Linear
 
 if TYPE_CHECKING:
     from steadygrad.linear.solver import IterativeSolver
@@ -36,12 +37,12 @@ ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
 
-def certified(solver: IterativeSolver, system: System, start: Tensor | None, size: Numbers) -> LinearSolution:
+def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tensor | None, size: list[float]) -> LinearSolution:
     """Run the solver, then confirm its residual by a product of its own; where that is larger, go on from there once.
 
     `size` are the norms of b; a `start` of None is zero.
     """
-    b, precision = system.b, precision_of(system.jacobian, system.b)
+    precision = precision_of(jacobian, b)
     eps = torch.finfo(precision).eps
     limit, rtol, atol = solver.tolerance(precision)
     goal = Goal(
@@ -49,52 +50,62 @@ def certified(solver: IterativeSolver, system: System, start: Tensor | None, siz
         rtol=rtol if rtol is None or solver.exact_residual or rtol < BEYOND * eps else MARGIN * rtol,
         atol=atol,
         sizes=(b.shape[1],),
-        scale=size[:, None],
+        scale=numpy.array(size)[:, None],
         growth=solver.growth,
         best=rtol is not None,
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,
     )
+    system = System(jacobian, b)
     ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
-    residual, r = _true_residual(solver, system, ended, eps)
+    length = norms(ended.value)
+    residual, r = _true_residual(solver, system, ended, length, eps)
     if rtol is not None and not solver.biased:
-        allowed = rtol * size + atol
+        allowed = [rtol * s + atol for s in size]
         doubtful = [i for i, s in enumerate(ended.status) if s is Status.CONVERGED and residual[i] > allowed[i]]
         if doubtful:
             ended = _again(solver, system, ended, goal, doubtful)
-            residual, r = _true_residual(solver, system, ended, eps)
+            length = norms(ended.value)
+            residual, r = _true_residual(solver, system, ended, length, eps)
             for i in doubtful:
                 ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
-    z, length = ended.value, numpy.array(norms(ended.value))
+    z = ended.value
     if ended.divided:
         here = torch.from_numpy(ended.rows).to(b.device)
         found = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
     else:
         found = gains(solver, ended.trail, None if r is None else (z, r))
-    errors = Errors(found, ended.rows, ended.gain, residual, length, eps)
-    growth = [n / s if s else 0.0 for n, s in zip(length.tolist(), size.tolist(), strict=True)]
-    error = [0.0] * len(size)
+    errors = errors_by(found, ended.rows, ended.gain, residual, length, eps)
+    relative = _over(residual, size)
     if rtol is None:
         errors.put_off()
-    else:
-        errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
-        error = errors.values()
-    relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
-    first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
-    status = [_judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision) for i in range(len(size))]
-    return LinearSolution(z, status, relative, errors)
+        return LinearSolution(z, list(map(_after_a_count, residual, ended.first.tolist())), relative, errors)
+    growth = _over(length, size)
+    errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
+    each = zip(ended.status, relative, errors.values(), growth, strict=True)
+    return LinearSolution(z, [_judged(*one, rtol, precision) for one in each], relative, errors)
 
 
-def _true_residual(solver: IterativeSolver, system: System, ended: Ended, eps: float) -> tuple[Numbers, Tensor | None]:
-    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it."""
+def _true_residual(
+    solver: IterativeSolver, system: System, ended: Ended, length: list[float], eps: float
+) -> tuple[list[float], Tensor | None]:
+    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it.
+
+    `length` are the norms of z, whose rounding a residual does not fall below.
+    """
     z = ended.value
     if solver.exact_at(ended.trail[-1]) and not ended.divided:
-        least = eps * numpy.array(norms(z))
-        if solver.counts or (ended.norms > HELD * least).all():
-            return numpy.fmax(ended.norms, least), None
+        held, least = ended.norms.tolist(), [eps * n for n in length]
+        if solver.counts or all(r > HELD * low for r, low in zip(held, least, strict=True)):
+            return list(map(max, held, least)), None
     image = system.vjp(z)  # first, while there is more room
     r = (system.b - z).add_(image)
-    return numpy.array(norms(r)), r
+    return norms(r), r
+
+
+def _over(numbers: list[float], size: list[float]) -> list[float]:
+    """Norms relative to those of b; 0 where b is zero."""
+    return [n / s if s else 0.0 for n, s in zip(numbers, size, strict=True)]
 
 
 def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, rows: list[int]) -> Ended:
@@ -113,14 +124,17 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     return ended
 
 
-def _judged(
-    status: Status, rtol: float | None, first: float, residual: float, error: float, growth: float, precision: torch.dtype
-) -> Status:
+def _after_a_count(residual: float, first: float) -> Status:
+    """The status of one row of which no tolerance was asked."""
+    if not math.isfinite(residual):
+        return Status.NONFINITE
+    return Status.DIVERGED if residual > first else Status.MAX_STEPS
+
+
+def _judged(status: Status, residual: float, error: float, growth: float, rtol: float, precision: torch.dtype) -> Status:
     """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE
-    if rtol is None:
-        return Status.DIVERGED if residual > first else Status.MAX_STEPS
     rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
     least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
     at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
@@ -136,9 +150,10 @@ def beyond_rounding(growth: float, precision: torch.dtype) -> bool:
     return ROUNDING * torch.finfo(precision).eps * growth > 2 * trusted_in(precision)
 
 
-def _start(b: Tensor, z: Tensor | None, size: Numbers) -> Tensor:
+def _start(b: Tensor, z: Tensor | None, size: list[float]) -> Tensor:
     """Where to begin: at z, and at zero where there is none, or where b is zero, of which these are the norms."""
     if z is None:
         return torch.zeros_like(b)
-    asked = torch.from_numpy(size != 0).to(b.device).unsqueeze(1)
-    return z if size.all() else torch.where(asked, z, torch.zeros_like(z))
+    if all(size):
+        return z
+    return torch.where(torch.tensor(size, device=z.device).unsqueeze(1) != 0, z, torch.zeros_like(z))

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from steadygrad.iteration import Iteration
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
 from steadygrad.linear.certify import certified
-from steadygrad.linear.system import LinearSolution, System
+from steadygrad.linear.system import LinearSolution
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
 from steadygrad.update.jacobian import Linear
@@ -87,7 +86,7 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
             scale = torch.tensor(usable, dtype=torch.float64, device=b.device).to(b).unsqueeze(1)
             solved = self.solve(jacobian, b / scale, None if z is None else z / scale)
             return replace(solved, z=solved.z * scale)
-        return certified(self, System(jacobian, b), z, numpy.array(size))
+        return certified(self, jacobian, b, z, size)
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ from steadygrad.state.shards import somewhere
 from steadygrad.update.jacobian import Linear
 
 
-@dataclass(frozen=True)
+@dataclass
 class System:
     """(I − Jᵀ) z = b, a row a problem: what an adjoint solver is given. `vjp(v)` is Jᵀv and `jvp(v)` is Jv."""
 

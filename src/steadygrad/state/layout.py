@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -36,30 +37,31 @@ class Layout:
         leaves = leaves_of(state)
         if not leaves:
             raise ValueError(f"the state holds no tensor: {structure_of(state)}.")
+        first = leaves[0]
         for leaf in leaves:
-            _check_leaf(leaf, leaves[0])
-        batch = _batch_of(leaves, batch_dims)
+            _check_leaf(leaf, first)
+        if first is state and not torch.compiler.is_exporting():  # whose shapes may be symbols, which are not looked up
+            return _of_tensor(first.shape, batch_dims, first.dtype, first.device)
+        shapes = tuple(leaf.shape for leaf in leaves)
+        batch = _batch_of(shapes, batch_dims)
         sizes = tuple(leaf.numel() // max(batch.numel(), 1) for leaf in leaves)
-        return cls(
-            template=template_of(state),
-            structure=structure_of(state),
-            shapes=tuple(leaf.shape for leaf in leaves),
-            batch=batch,
-            sizes=sizes,
-            dtype=leaves[0].dtype,
-            device=leaves[0].device,
-        )
+        return cls(template_of(state), structure_of(state), shapes, batch, sizes, first.dtype, first.device)
 
     def of_rows(self, rows: int) -> Layout:
         """The layout of that many of the problems, under one batch dimension."""
         shapes = tuple(torch.Size([rows, *shape[len(self.batch) :]]) for shape in self.shapes)
         return replace(self, shapes=shapes, batch=torch.Size([rows]))
 
-    @property
+    @cached_property
     def problems(self) -> int:
         return self.batch.numel()
 
-    @property
+    @cached_property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of the only tensor, as `view` takes it in half the time."""
+        return tuple(self.shapes[0])
+
+    @cached_property
     def viewable(self) -> bool:
         """Whether the matrix is a view of the only tensor, and the other way round."""
         return len(self.sizes) == 1 and self.dtype not in HALF
@@ -87,7 +89,7 @@ class Layout:
         if self.dtype in HALF:
             flat = flat.to(self.dtype)
         if len(self.sizes) == 1:
-            return [flat.view(self.shapes[0])]
+            return [flat.view(self.dims)]
         parts: list[Tensor] = []
         start = 0
         for shape, size in zip(self.shapes, self.sizes, strict=True):
@@ -147,18 +149,25 @@ def in_full_precision(state: State) -> State:
         half = leaf.dtype in (torch.float16, torch.bfloat16)
         return leaf.float() if half and torch.is_autocast_enabled(leaf.device.type) else leaf
 
-    return map_state(of_leaf, state)
+    return of_leaf(state) if isinstance(state, Tensor) else map_state(of_leaf, state)
 
 
-def _batch_of(leaves: Sequence[Tensor], batch_dims: int) -> torch.Size:
-    batch = leaves[0].shape[:batch_dims]
-    for leaf in leaves:
-        if leaf.dim() < batch_dims:
-            raise ValueError(f"batch_dims={batch_dims}, but the state has a tensor of shape {tuple(leaf.shape)}.")
-        if leaf.shape[:batch_dims] != batch:
+@lru_cache(maxsize=64)
+def _of_tensor(shape: torch.Size, batch_dims: int, dtype: torch.dtype, device: torch.device) -> Layout:
+    """The layout of a state of one tensor: the same in every solve of a training."""
+    batch = _batch_of((shape,), batch_dims)
+    return Layout(None, "tensor", (shape,), batch, (shape.numel() // max(batch.numel(), 1),), dtype, device)
+
+
+def _batch_of(shapes: Sequence[torch.Size], batch_dims: int) -> torch.Size:
+    batch = shapes[0][:batch_dims]
+    for shape in shapes:
+        if len(shape) < batch_dims:
+            raise ValueError(f"batch_dims={batch_dims}, but the state has a tensor of shape {tuple(shape)}.")
+        if shape[:batch_dims] != batch:
             raise ValueError(
                 f"with batch_dims={batch_dims} all tensors of the state must begin with the same dimensions; "
-                f"got {tuple(leaves[0].shape)} and {tuple(leaf.shape)}."
+                f"got {tuple(shapes[0])} and {tuple(shape)}."
             )
     return batch
 

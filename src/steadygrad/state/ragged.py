@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -48,7 +49,7 @@ class RaggedLayout(Layout):
             most=most,
         )
 
-    @property
+    @cached_property
     def viewable(self) -> bool:
         return False
 

@@ -58,6 +58,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], args: Any) -> Any:
 
 def leaves_of(state: State) -> list[Tensor]:
     """The tensors of a state in their order; anything in it that is no tensor is refused."""
+    if isinstance(state, Tensor):
+        return [state]
     found: list[Tensor] = []
     map_state(found.append, state)
     return found

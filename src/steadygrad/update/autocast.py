@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 
-@dataclass(frozen=True)
-class Autocast:
+class Autocast(NamedTuple):
     """The autocast that was on where a solve began.
 
     F needs it in every call: a backward pass usually runs outside of the autocast region, and a part of it calls F again.
@@ -38,4 +36,7 @@ class Autocast:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context for the arithmetic of solvers: autocast would do their products of vectors in half precision."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else _NOTHING
+
+
+_NOTHING = nullcontext()

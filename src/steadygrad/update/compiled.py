@@ -55,7 +55,7 @@ class CompiledUpdate:
             before = h = flat.detach()
             for chunk in divided(steps, self.chunks):
                 taken = self._graph(h, chunk, damping) if chunk in self.chunks else None
-                h, before = self._eager(h, chunk, damping) if taken is None else taken
+                h, before = self.update.advance(h, chunk, damping)[:2] if taken is None else taken
         return [h, before]
 
     def _graph(self, flat: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor] | None:
@@ -63,12 +63,6 @@ class CompiledUpdate:
         leaves = layout.split(flat.contiguous())  # a new stride would be a new graph
         found = self._graphs.run(_many_steps, (steps, damping), leaves)
         return None if found is None else (layout.flatten(found[0]), layout.flatten(found[1]))
-
-    def _eager(self, h: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor]:
-        before = h
-        for _ in range(steps):
-            before, h = h, _damped(self.update(h), h, damping)
-        return h, before
 
 
 class CompiledJacobian:
@@ -123,7 +117,7 @@ class CompiledJacobian:
             z, v = z.detach(), v.detach()
             for chunk in divided(steps, self.chunks):
                 taken = self._graph(z, v, chunk) if chunk in self.chunks else None
-                z, v = self._eager(z, v, chunk) if taken is None else taken
+                z, v = self.eager.add_terms(z, v, chunk, 0)[:2] if taken is None else taken
             added = z - before  # I − Jᵀ takes it to what the residual has lost
         return z, v, [(added, added - first + v)]
 
@@ -135,11 +129,6 @@ class CompiledJacobian:
             return None
         self.eager.spend(steps)
         return layout.flatten(found[0]), layout.flatten(found[1])
-
-    def _eager(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        for _ in range(steps):
-            z, v = z + v, self.vjp(v)
-        return z, v
 
 
 def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:

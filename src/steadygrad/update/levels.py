@@ -30,7 +30,7 @@ VMAP, GRAD, JVP = functorch.TransformType.Vmap, functorch.TransformType.Grad, fu
 
 def transformed() -> bool:
     """Whether this runs inside a transform of torch.func, or in forward mode."""
-    return functorch.peek_interpreter_stack() is not None or _in_forward_mode()
+    return functorch.peek_interpreter_stack() is not None or (forward_ad._current_level >= 0 and _in_forward_mode())
 
 
 def _in_forward_mode() -> bool:

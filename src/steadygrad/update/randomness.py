@@ -68,7 +68,8 @@ class FrozenRandomness:
             _turn.release()
 
     def _watched(self, function: Callable[[], Result]) -> Result:
-        _wait_for_the_turn()
+        if not _turn.acquire(blocking=False):
+            _wait_for_the_turn()
         try:
             before = self._states()
             result = function()
@@ -113,7 +114,7 @@ class FrozenRandomness:
         )
 
     def _states(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
+        states = [torch.default_generator.get_state()]
         if self._cuda is not None:
             states.append(torch.cuda.get_rng_state(self._cuda))
         return states
@@ -125,7 +126,7 @@ class FrozenRandomness:
 
 
 def _same(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(map(torch.equal, one, other))
 
 
 def _wait_for_the_turn() -> None:

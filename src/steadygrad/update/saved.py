@@ -56,6 +56,8 @@ class Saved:
 
     def take(self) -> list[Tensor]:
         """Take the tensors out of the graph."""
+        if not self._holders:
+            return []
         holders = [holder for ref in self._holders if (holder := ref()) is not None]
         self._holders = [weakref.ref(holder) for holder in holders]
         tensors = [Saved.unpack(holder) for holder in holders]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -42,7 +43,8 @@ class Update:
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
-        check_args(args, layout)
+        if args:
+            check_args(args, layout)
 
     @property
     def divisible(self) -> bool:
@@ -107,10 +109,16 @@ class Update:
         try:
             if self._called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
-            return self._alike(lambda: self._image(flat) if self._called else self._first_image(flat))
+            return self.alike(partial(self._image, flat))
         except Exception as error:
             self._explain(error)
             raise
+
+    def native(self, flat: Tensor) -> Tensor:
+        """A single problem of one tensor in the shape that F knows, in which F takes and returns it; else what was given."""
+        if not self._plain or flat.shape[0] > 1 or flat.is_inference():
+            return flat
+        return flat.view(self.layout.dims)
 
     def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
         """`steps` times h ← (1 − d)·F(h) + d·h: the last states, newest first, three of them if there are so many.
@@ -124,20 +132,21 @@ class Update:
             newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
             steps -= 1
         if steps:
-            shape = self.layout.shapes[0]
-            newest = [state.view(shape) for state in newest]
-            for _ in range(steps):
-                image = self._native(newest[0], shape)
-                newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
-            newest = [state.reshape(flat.shape) for state in newest]
+            known = flat.shape == self.layout.shapes[0]
+            newest = newest if known else [state.view(self.layout.dims) for state in newest]
+            for left in range(steps, 0, -1):
+                image = self._native(newest[0])
+                image = torch.lerp(image, newest[0], damping) if damping else image
+                newest = [image, *newest[:2]] if left < 3 else [image]  # what is let go at once is used again, from the cache
+            newest = newest if known else [state.reshape_as(flat) for state in newest]
         return newest
 
     def _direct(self, flat: Tensor) -> bool:
         """Whether F can be called on the tensor that a flat state is, without detours."""
         return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
-    def _native(self, h: Tensor, shape: torch.Size) -> Tensor:
-        """F(h) in the shape that F knows, with the checks that every call needs."""
+    def _native(self, h: Tensor) -> Tensor:
+        """F(h) in the shape that F knows, with the checks that every call needs; the first is checked in full."""
         version = h._version
         try:
             image = self.function(h, *self.args)
@@ -146,7 +155,8 @@ class Update:
             raise
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
-        if type(image) is Tensor and image.shape == shape and image.dtype is h.dtype and image.layout is torch.strided:
+        alike = type(image) is Tensor and image.shape == h.shape and image.dtype is h.dtype and image.layout is torch.strided
+        if alike and self._called:
             return image
         return self.layout.check(image)[0]
 
@@ -157,14 +167,20 @@ class Update:
         kernels stay, which are faster and save memory.
         """
         try:
-            with torch.enable_grad(), differentiable_attention() if twice else nullcontext():
-                return self._alike(lambda: self.leaves([needed_by_all(leaf) for leaf in leaves]))
+            with torch.enable_grad():
+                leaves = list(map(needed_by_all, leaves))
+                if not twice:
+                    return self.alike(partial(self.leaves, leaves))
+                with differentiable_attention():
+                    return self.alike(partial(self.leaves, leaves))
         except Exception as error:
             self._explain(error)
             raise
 
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
+        if self._plain and not leaves[0].is_inference():
+            return [self._native(leaves[0])]
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
         result = self.function(self.layout.nest(leaves), *self.args)
         for leaf, version in zip(leaves, versions, strict=True):
@@ -173,10 +189,6 @@ class Update:
         return self.layout.check(result)
 
     def alike(self, call: Callable[[], Result]) -> Result:
-        """`call()`, an evaluation of F elsewhere, under what all calls of F in this solve share."""
-        return self._alike(call)
-
-    def _alike(self, call: Callable[[], Result]) -> Result:
         """`call()` under what all calls of F in one solve share: autocast, random draws and, if these need it, attention."""
         # On a GPU fused and plain attention draw different dropout from the same random state.
         dropout_differs = self._randomness.draws and self.layout.device.type == "cuda"
@@ -188,18 +200,17 @@ class Update:
     def _image(self, flat: Tensor) -> Tensor:
         """F(flat), for a state of one tensor without detours."""
         layout = self.layout
-        if not self._plain or flat.is_inference():  # inference tensors count no versions
-            return layout.flatten(self.leaves(layout.split(flat)))
-        return self._native(flat.view(layout.shapes[0]), layout.shapes[0]).reshape(flat.shape)
-
-    def _first_image(self, flat: Tensor) -> Tensor:
-        """F(flat) at the first call, where more is checked."""
-        before = flat.clone() if flat.is_inference() else None  # inference tensors count no versions
-        result = self.layout.flatten(self.leaves(self.layout.split(flat)))
-        if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
-            raise SteadyStateError(_IN_PLACE)
+        if self._plain and not flat.is_inference():
+            known = flat.shape == layout.shapes[0]
+            image = self._native(flat) if known else self._native(flat.view(layout.dims)).reshape_as(flat)
+        else:
+            # Inference tensors count no versions: at the first call their values are compared.
+            before = flat.clone() if flat.is_inference() and not self._called else None
+            image = layout.flatten(self.leaves(layout.split(flat)))
+            if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
+                raise SteadyStateError(_IN_PLACE)
         self._called = True
-        return result
+        return image
 
     def _explain(self, error: Exception) -> None:
         """Say what an error means that F raises on a part of the problems only."""
@@ -235,13 +246,15 @@ def check_args(args: tuple[Any, ...], layout: Layout) -> None:
 def needs_gradient(outputs: list[Tensor], besides: list[Tensor]) -> bool:
     """Whether the outputs are, or their graph reaches, any leaf besides the given ones."""
     known = {id(leaf) for leaf in besides}
-    if any(output.is_leaf and output.requires_grad and id(output) not in known for output in outputs):
-        return True
+    for output in outputs:
+        if output.is_leaf and output.requires_grad and id(output) not in known:
+            return True
     for node in nodes_behind([output.grad_fn for output in outputs]):
         leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in known:
-            return True
-        if node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
+        if leaf is not None:
+            if id(leaf) not in known:
+                return True
+        elif node.name() == "CheckpointFunctionBackward" and _reaches(node, known):
             raise SteadyStateError(REENTRANT)
     return False
 
@@ -255,7 +268,9 @@ def nodes_behind(start: Iterable[Any]) -> Iterator[Any]:
         if node not in seen:
             seen.add(node)
             yield node
-            ahead.extend(behind for behind, _ in node.next_functions if behind is not None)
+            for behind, _ in node.next_functions:
+                if behind is not None:
+                    ahead.append(behind)
 
 
 def _reaches(start: Any, leaves: set[int]) -> bool:
