@@ -16,7 +16,7 @@ from steadygrad.linear.krylov import Krylov, fall_over
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Sum
 from steadygrad.linear.outlook import lsqr_is_faster, terms_left_by_bend
-from steadygrad.linear.solver import System
+from steadygrad.linear.system import System
 from steadygrad.state.rows import over
 
 ROWS = 8

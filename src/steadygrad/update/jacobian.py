@@ -279,28 +279,46 @@ def transposed(jacobian: Linear) -> Any:
     return _Transposed(jacobian)
 
 
-class _Transposed:
-    def __init__(self, jacobian: Linear) -> None:
-        self._of = jacobian
+class Derived:
+    """A linear map made from another; what a subclass does not change is that of the other."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
 
     @property
     def products(self) -> int:
-        return self._of.products
-
-    def vjp(self, v: Tensor) -> Tensor:
-        return self._of.jvp(v)
-
-    def jvp(self, v: Tensor) -> Tensor:
-        return self._of.vjp(v)
-
-    def dense(self) -> Tensor:
-        return self._of.dense().mT
+        return self.of.products
 
     @property
     def precision(self) -> torch.dtype | None:
-        return getattr(self._of, "precision", None)
+        return getattr(self.of, "precision", None)
+
+    def vjp(self, v: Tensor) -> Tensor:
+        return self.of.vjp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self.of.jvp(v)
+
+    def dense(self) -> Tensor:
+        return self.of.dense()
 
     def part(self, rows: Tensor) -> Any:
-        part: Any = getattr(self._of, "part", None)
+        """The map of some of the problems; None where the other cannot give it."""
+        part: Any = getattr(self.of, "part", None)
         found = None if part is None else part(rows)
-        return None if found is None else _Transposed(found)
+        return None if found is None else self.again(found, rows)
+
+    def again(self, part: Any, rows: Tensor) -> Any:
+        """The same made from the other of some of the problems."""
+        return type(self)(part)
+
+
+class _Transposed(Derived):
+    def vjp(self, v: Tensor) -> Tensor:
+        return self.of.jvp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self.of.vjp(v)
+
+    def dense(self) -> Tensor:
+        return self.of.dense().mT
