@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,7 +57,8 @@ class Jacobian:
         if not self.layout.viewable:
             self.inputs = [leaf.clone() for leaf in self.inputs]
         for leaf in self.inputs:
-            leaf.requires_grad_()._post_accumulate_grad_hooks = _HOOKS  # pyright: ignore[reportAttributeAccessIssue]
+            # What register_post_accumulate_grad_hook does, without a handle that nobody would keep.
+            leaf.requires_grad_()._post_accumulate_grad_hooks = OrderedDict({-1: drop_grad})  # pyright: ignore[reportAttributeAccessIssue]
         self.saved = Saved()
         self.outputs = self._linearise(update)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
@@ -227,10 +229,6 @@ def drop_grad(leaf: Tensor) -> None:
     """For leaves of our own: backward() accumulates into every leaf it meets; nobody reads these, and under create_graph
     they would be a cycle."""
     leaf.grad = None
-
-
-_HOOKS = {0: drop_grad}
-"""What `register_post_accumulate_grad_hook(drop_grad)` makes for each leaf, in a tenth of the time."""
 
 
 def explained(error: RuntimeError, no_second: str) -> RuntimeError:
