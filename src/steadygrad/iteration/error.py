@@ -251,8 +251,9 @@ def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], 
     return Errors(work, holds=getattr(gains, "func", None) not in (_gains, _itself))
 
 
-PUT_OFF = 8
-"""Estimates that may wait to be asked for: more than a network has layers that are solved in one backward pass, mostly."""
+PUT_OFF = 24
+"""Estimates that may wait to be asked for, three a solve: more than a network has layers that are solved in one backward pass,
+mostly."""
 _put_off: deque[weakref.ref[Errors]] = deque()
 
 
