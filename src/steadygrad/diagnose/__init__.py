@@ -28,7 +28,7 @@ from steadygrad.solution import Solution, Status, SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 from steadygrad.update.attention import differentiable_attention
-from steadygrad.update.jacobian import Jacobian, Transposed
+from steadygrad.update.jacobian import Jacobian, transposed
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
@@ -207,7 +207,7 @@ class _Examination:
         """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖ of the worst leaf, what one Newton step would move, and whether it is more than a guess."""
         with torch.no_grad():
             residual = self.call(self.h) - self.h
-        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(Transposed(jacobian), jacobian.state(residual))
+        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(transposed(jacobian), jacobian.state(residual))
         return max(self.scale.relative(jacobian.back(step.z), self.h)), all(status is Status.CONVERGED for status in step.status)
 
     def differentiate(self, jacobian: Jacobian) -> None:

@@ -14,7 +14,7 @@ from steadygrad.linear import Auto
 from steadygrad.linear.basis import Basis
 from steadygrad.solution import Status
 from steadygrad.state.rows import norm, over
-from steadygrad.update.jacobian import Linear, Transposed
+from steadygrad.update.jacobian import Linear, transposed
 
 Product = Callable[[Tensor], Tensor]
 
@@ -111,7 +111,7 @@ def smallest_singular_value(jacobian: Linear, start: Tensor, effort: Effort = TH
     value, solver = extreme.value, Auto(rtol=1e-3, max_steps=effort.solve)
     for _ in range(effort.refinements):
         z = solver.solve(jacobian, x)
-        w = solver.solve(Transposed(jacobian), over(z.z, norm(z.z)))
+        w = solver.solve(transposed(jacobian), over(z.z, norm(z.z)))
         x = over(w.z, norm(w.z))
         before, value = value, torch.minimum(value, norm(apply(x)).squeeze(1).double())
         solved = all(status is Status.CONVERGED for status in [*z.status, *w.status])

@@ -34,7 +34,7 @@ from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian
-from steadygrad.update.jacobian import Jacobian, Linear, Transposed
+from steadygrad.update.jacobian import Jacobian, Linear, transposed
 
 
 class Start(NamedTuple):
@@ -143,7 +143,7 @@ class Adjoint:
         scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
         if not transpose:
             return scaled, units
-        return Transposed(scaled), None if units is None else 1 / units
+        return transposed(scaled), None if units is None else 1 / units
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""

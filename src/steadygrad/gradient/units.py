@@ -11,7 +11,7 @@ from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state import Layout
 from steadygrad.state.shards import total
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Derived, Jacobian
+from steadygrad.update.jacobian import Jacobian
 
 APART = 10.0
 """Leaves whose elements differ in size by less than this factor are left as they are."""
@@ -61,24 +61,33 @@ def units_of(sizes: Numbers, b: Tensor, layout: Layout) -> Tensor:
     return units.repeat_interleave(torch.tensor(layout.sizes, device=b.device), dim=1)
 
 
-class InUnits(Derived):
+class InUnits:
     """J of h / u instead of h: Jᵀ becomes u Jᵀ (1/u), and (I − Jᵀ) z = b the same equation for u·z and u·b.
 
     Series and fixed points give what they give without; stops, inner products and certificates count every leaf alike.
     """
 
     def __init__(self, jacobian: Jacobian, units: Tensor) -> None:
-        super().__init__(jacobian)
+        self._of = jacobian
         self._units = units
 
+    @property
+    def products(self) -> int:
+        return self._of.products
+
+    @property
+    def precision(self) -> torch.dtype:
+        return self._of.precision
+
     def vjp(self, v: Tensor) -> Tensor:
-        return self._units * self.of.vjp(v / self._units)
+        return self._units * self._of.vjp(v / self._units)
 
     def jvp(self, v: Tensor) -> Tensor:
-        return self.of.jvp(v * self._units) / self._units
+        return self._of.jvp(v * self._units) / self._units
 
     def dense(self) -> Tensor:
-        return self.of.dense() * self._units.unsqueeze(1) / self._units.unsqueeze(2)
+        return self._of.dense() * self._units.unsqueeze(1) / self._units.unsqueeze(2)
 
-    def again(self, part: Jacobian, rows: Tensor) -> InUnits:
-        return InUnits(part, self._units[rows])
+    def part(self, rows: Tensor) -> InUnits | None:
+        part = self._of.part(rows)
+        return None if part is None else InUnits(part, self._units[rows])

@@ -16,7 +16,7 @@ from steadygrad.state import State, structure_of
 from steadygrad.state.rows import norm
 from steadygrad.state.tree import combine
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Jacobian, Transposed
+from steadygrad.update.jacobian import Jacobian, transposed
 
 HALVINGS = 8
 """How often a step that does not shrink the residual is halved."""
@@ -88,7 +88,7 @@ def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
 
 def newton_step(problem: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
     """d with (I − J) d = f, and what is left to go: d itself, or more than h where d is not to be had."""
-    solved = linear.solve(Transposed(Jacobian(differentiable(problem), h)), f)
+    solved = linear.solve(transposed(Jacobian(differentiable(problem), h)), f)
     found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)
     return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, solved.z, far_from(h, f))
 

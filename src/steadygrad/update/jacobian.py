@@ -277,6 +277,11 @@ def _agree(a: list[Tensor], b: list[Tensor], dtype: torch.dtype) -> bool:
     return all(bool((x - y).norm() <= rounding * y.norm()) for x, y in zip(a, b, strict=True))
 
 
+def transposed(jacobian: Linear) -> Any:
+    """The same linear map with vjp and jvp exchanged."""
+    return _Transposed(jacobian)
+
+
 class Derived:
     """A linear map made from another; what a subclass does not change is that of the other."""
 
@@ -311,9 +316,7 @@ class Derived:
         return type(self)(part)
 
 
-class Transposed(Derived):
-    """The same linear map with vjp and jvp exchanged."""
-
+class _Transposed(Derived):
     def vjp(self, v: Tensor) -> Tensor:
         return self.of.jvp(v)
 
