@@ -323,4 +323,4 @@ def test_inner_products_for_the_error_estimate_by_blocks(block, monkeypatch):
     monkeypatch.setattr(error, "BLOCK", block)
     vectors = [torch.randn(3, 53, dtype=torch.float32) for _ in range(5)]
     whole = torch.stack(vectors, dim=1).double()
-    torch.testing.assert_close(error._gram(vectors), whole @ whole.mT, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(error.inner_products(vectors), whole @ whole.mT, rtol=1e-13, atol=1e-13)

@@ -132,7 +132,7 @@ _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_
 
 
 class Errors(Protocol):
-    """Estimates of ‖error‖ / ‖solution‖, one a problem."""
+    """Estimates, one a problem, worked out when somebody asks."""
 
     def values(self) -> list[float]: ...
 
@@ -165,8 +165,8 @@ class AdjointSolution:
     method: object
     """The solver."""
     errors: Errors = field(repr=False, compare=False)
-    remaining: float
-    """Of all problems together: the change of the loss that is still to come, to first order."""
+    changes: Errors = field(repr=False, compare=False)
+    """The change of the loss that is still to come, to first order, of each problem."""
     problems: Problems = field(repr=False)
     """How each problem ended."""
     shift: float | None = None
@@ -180,6 +180,11 @@ class AdjointSolution:
     def solver(self) -> str:
         """The solver, as code that pastes back."""
         return repr(self.method)
+
+    @property
+    def remaining(self) -> float:
+        """Of all problems together: the change of the loss that is still to come, to first order."""
+        return sum(self.changes.values())
 
     @property
     def error_estimate(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
 from steadygrad.gradient.parts import DOUBT, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
+from steadygrad.iteration.error import HELD, Errors
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.linear import GMRES, Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
@@ -118,18 +119,18 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            change = total((solved.z.double() * jacobian.moved()).sum(dim=1))
+            changes = self._changes(solved.z, jacobian.moves())
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
-            shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, change)
+            shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, changes)
             parts = None if transpose or self.solver.counts else self._parts(b, solved)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
-                remaining=(change if change.numel() == 1 else change.sum()).item(),
+                changes=changes,
                 shift=None if shift is None else shift.gradient,
                 gradient_error=parts,
                 method=self.method,
@@ -157,7 +158,23 @@ class Adjoint:
     def _failed(self, solved: LinearSolution) -> bool:
         return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
 
-    def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, change: Tensor) -> tuple[Shift | None, bool]:
+    def _changes(self, z: Tensor, moves: Callable[[], Tensor]) -> Errors:
+        """zᵀ(F(h) − h) of each problem: later, where nobody waits for it and little is held until somebody asks."""
+        shards = self.shards
+
+        def work() -> list[float]:
+            with sharing(shards):
+                found: list[float] = total((z.double() * moves()).sum(dim=1)).tolist()
+                return found
+
+        changes = Errors(work, holds=True)
+        if shards is None and HOLDS * z.numel() < HELD:
+            changes.put_off()
+        else:
+            changes.values()
+        return changes
+
+    def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, changes: Errors) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, None where nobody looks; and whether the state is not steady after all.
 
         Of the problems that were said to be steady and whose adjoint was found, for all cotangents.
@@ -170,13 +187,13 @@ class Adjoint:
             steady = steady.where(numpy.array(answered).reshape(self.jacobian.copies, -1).min(axis=0))
             if not steady.said.any():
                 return None, False
-        moves = self._loss_moves(b, change, steady)
+        moves = self._loss_moves(b, numpy.array(changes.values()), steady)
         shift = None if self.solver.counts else self._shift(b, solved.z, steady, moves)
         trusted = trusted_in(self.jacobian.precision)
         far = shift is not None and shift.distance > SLACK * trusted
         return shift, far or bool((moves > trusted).any())
 
-    def _loss_moves(self, b: Tensor, change: Tensor, steady: Steady) -> Numbers:
+    def _loss_moves(self, b: Tensor, change: Numbers, steady: Steady) -> Numbers:
         """The change of the loss still to come, one a problem, over what it is where the state changes by its own size.
 
         No more than the relative distance of the state, and far less where it has to go in directions that the loss ignores.
@@ -185,7 +202,7 @@ class Adjoint:
         copies = self.jacobian.copies
         with numpy.errstate(all="ignore"):
             possible = (size.reshape(copies, -1, size.shape[1]) * steady.sizes).sum(axis=2)
-            moves: Numbers = numpy.fmax.reduce(numpy.abs(change.cpu().numpy()).reshape(copies, -1) / possible)
+            moves: Numbers = numpy.fmax.reduce(numpy.abs(change).reshape(copies, -1) / possible)
         return numpy.where(steady.said & (moves == moves), moves, 0.0)
 
     def _shift(self, b: Tensor, z: Tensor, steady: Steady, moves: Numbers) -> Shift | None:
@@ -253,6 +270,8 @@ LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
 
 
+HOLDS = 3
+"""States that are held for the change of the loss: the adjoint, F(h) and h."""
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
 SHY = 0.8

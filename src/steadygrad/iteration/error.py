@@ -68,7 +68,7 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     there = here[1:] - here[:-1]
     # Differences are taken before their products: in products of points that hardly differ they would be lost.
     rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
-    return partial(_gains, _gram([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy())
+    return partial(_gains, inner_products([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy())
 
 
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
@@ -96,7 +96,7 @@ def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
         m, count = steps.shape
         rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
         rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
-    gram: Numbers = rows @ _gram([*vectors, residual, z]).cpu().numpy() @ rows.T
+    gram: Numbers = rows @ inner_products([*vectors, residual, z]).cpu().numpy() @ rows.T
     return gram
 
 
@@ -154,7 +154,7 @@ def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
         return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
-def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
+def inner_products(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
     """The inner products of vectors (problems, size) with each other, in float64, without a float64 copy of all of them.
 
     With `combined` (count, vectors) those of so many combinations of them.
@@ -178,10 +178,6 @@ def _gram(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
             there.baddbmm_(block, block.mT)
             del block  # before the next is made
     return total(gram)
-
-
-inner_products = _gram
-"""The same, for solvers."""
 
 
 def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Numbers | None]:
@@ -251,8 +247,9 @@ def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], 
     return Errors(work, holds=getattr(gains, "func", None) not in (_gains, _itself))
 
 
-PUT_OFF = 8
-"""Estimates that may wait to be asked for: more than a network has layers that are solved in one backward pass, mostly."""
+PUT_OFF = 24
+"""Estimates that may wait to be asked for, three a solve: more than a network has layers that are solved in one backward pass,
+mostly."""
 _put_off: deque[weakref.ref[Errors]] = deque()
 
 

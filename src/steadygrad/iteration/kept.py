@@ -55,7 +55,7 @@ class Kept:
 
     def with_open(self, value: Tensor) -> Tensor:
         """The iterates of all problems: what is kept of those that have ended, `value` of the others."""
-        return value if self.value is None else self._merged(value, self._present(None))
+        return value if self.value is None else self._merged(value, self.present())
 
     def leave_out(self, keep: Mask, index: Tensor, value: Tensor) -> None:
         """Only these of the present problems go on."""
@@ -64,11 +64,7 @@ class Kept:
         self._at = several_of(self._at, index)
         self.rows = numpy.arange(len(self.norms))[self.rows][keep]
 
-    def open_ones(self) -> Mask:
-        """Which of the present problems are open."""
-        return self._present(None)
-
-    def _present(self, mask: Mask | None) -> Mask:
+    def present(self, mask: Mask | None = None) -> Mask:
         """Some of the open problems, None for all of them, as a mask of those that are present."""
         present = numpy.zeros(len(self.norms) if isinstance(self.rows, slice) else len(self.rows), dtype=bool)
         present[self._judge.places] = True if mask is None else mask
@@ -79,7 +75,7 @@ class Kept:
         if self.value is None:
             self.value = value
             return
-        mask = self._present(which)
+        mask = self.present(which)
         if isinstance(self.rows, slice):
             self.value = value if mask.all() else self._merged(value, mask)
         else:

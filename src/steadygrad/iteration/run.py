@@ -237,7 +237,7 @@ class Run:
 
     def _leave_out(self) -> None:
         """Go on without the rows that have ended, where that pays and the problem can be had for the others."""
-        keep = self.kept.open_ones()
+        keep = self.kept.present()
         if not self._pays(len(keep) - int(keep.sum()), self._expected(self.judge.history.steps_left())):
             return
         value = self.solver.value(self.state)

@@ -46,10 +46,7 @@ class Iteration(ABC):
 
     @abstractmethod
     def residual(self, state: Any) -> Tensor | None:
-        """What is left of the equation: a vector a problem, or its norm as a column; None before it is known.
-
-        That of a single problem of one tensor may have any shape.
-        """
+        """What is left: a vector a problem (of any shape if there is one), or its norm as a column; None before it is known."""
 
     def point(self, state: Any) -> Tensor:
         """Where that residual was taken: at the value, unless a solver returns what lies one step ahead of it."""

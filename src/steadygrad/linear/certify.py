@@ -156,4 +156,5 @@ def _start(b: Tensor, z: Tensor | None, size: list[float]) -> Tensor:
         return torch.zeros_like(b)
     if all(size):
         return z
-    return torch.where(torch.tensor(size, device=z.device).unsqueeze(1) != 0, z, torch.zeros_like(z))
+    asked = torch.tensor([s != 0 for s in size], device=z.device).unsqueeze(1)
+    return torch.where(asked, z, torch.zeros_like(z))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from steadygrad.state import Layout, State
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 
 CHUNKS = (30, 10)
@@ -65,7 +65,7 @@ class CompiledUpdate:
         return None if found is None else (layout.flatten(found[0]), layout.flatten(found[1]))
 
 
-class CompiledJacobian:
+class CompiledJacobian(Derived):
     """J at one state with its products in graphs: `add_terms` takes many, everything else is that of the eager one.
 
     A graph linearises F anew: one evaluation of F more for a chunk of products, and nothing kept between them.
@@ -74,34 +74,14 @@ class CompiledJacobian:
     leap = CHUNKS[-1]
 
     def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = CHUNKS) -> None:
-        self.eager = eager
+        super().__init__(eager)
         self.chunks = chunks
         self._leaves = eager.layout.split(eager.h.contiguous())
         self._graphs = Graphs(eager.update)
 
-    @property
-    def products(self) -> int:
-        return self.eager.products
-
-    @property
-    def precision(self) -> torch.dtype:
-        return self.eager.precision
-
-    def vjp(self, v: Tensor) -> Tensor:
-        """Jᵀ v, eagerly."""
-        return self.eager.vjp(v)
-
-    def jvp(self, v: Tensor) -> Tensor:
-        """J v, eagerly."""
-        return self.eager.jvp(v)
-
-    def dense(self) -> Tensor:
-        """J as matrices (problems, size, size), eagerly: one product a column."""
-        return self.eager.dense()
-
-    def part(self, rows: Tensor) -> Jacobian | None:
-        """J of some of the problems, eagerly."""
-        return self.eager.part(rows)
+    def again(self, part: Jacobian, rows: Tensor) -> Jacobian:
+        """J of some of the problems, eagerly: each number of them would be a graph of its own."""
+        return part
 
     def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int = 1) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and what was added in all,
@@ -117,17 +97,17 @@ class CompiledJacobian:
             z, v = z.detach(), v.detach()
             for chunk in divided(steps, self.chunks):
                 taken = self._graph(z, v, chunk) if chunk in self.chunks else None
-                z, v = self.eager.add_terms(z, v, chunk, 0)[:2] if taken is None else taken
+                z, v = self.of.add_terms(z, v, chunk, 0)[:2] if taken is None else taken
             added = z - before  # I − Jᵀ takes it to what the residual has lost
         return z, v, [(added, added - first + v)]
 
     def _graph(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor] | None:
-        layout = self.eager.layout
+        layout = self.of.layout
         terms, sums = layout.split(v.contiguous()), layout.split(z.contiguous())
         found = self._graphs.run(_many_products, (steps,), self._leaves, terms, sums)
         if found is None:
             return None
-        self.eager.spend(steps)
+        self.of.spend(steps)
         return layout.flatten(found[0]), layout.flatten(found[1])
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -57,7 +58,8 @@ class Jacobian:
         if not self.layout.viewable:
             self.inputs = [leaf.clone() for leaf in self.inputs]
         for leaf in self.inputs:
-            leaf.requires_grad_()._post_accumulate_grad_hooks = _HOOKS  # pyright: ignore[reportAttributeAccessIssue]
+            # What register_post_accumulate_grad_hook does, without a handle that nobody would keep.
+            leaf.requires_grad_()._post_accumulate_grad_hooks = OrderedDict({-1: drop_grad})  # pyright: ignore[reportAttributeAccessIssue]
         self.saved = Saved()
         self.outputs = self._linearise(update)
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
@@ -103,7 +105,12 @@ class Jacobian:
 
     def moved(self) -> Tensor:
         """F(h) − h, where F was linearised."""
-        return self.layout.flatten([output.detach() for output in self.outputs]) - self.h
+        return self.moves()()
+
+    def moves(self) -> Callable[[], Tensor]:
+        """How to work out F(h) − h, where F was linearised, without its graph."""
+        flatten, images, h = self.layout.flatten, [output.detach() for output in self.outputs], self.h
+        return lambda: flatten(images) - h
 
     def part(self, rows: Tensor) -> Jacobian | None:
         """J of some of the problems, linearised for them alone; None where F is not what it was when all were.
@@ -235,10 +242,6 @@ def drop_grad(leaf: Tensor) -> None:
     leaf.grad = None
 
 
-_HOOKS = {0: drop_grad}
-"""What `register_post_accumulate_grad_hook(drop_grad)` makes for each leaf, in a tenth of the time."""
-
-
 def explained(error: RuntimeError, no_second: str) -> RuntimeError:
     """torch's error about a product with J in our words, with `no_second` for operations without a second derivative."""
     message = str(error)
@@ -285,28 +288,46 @@ def transposed(jacobian: Linear) -> Any:
     return _Transposed(jacobian)
 
 
-class _Transposed:
-    def __init__(self, jacobian: Linear) -> None:
-        self._of = jacobian
+class Derived:
+    """A linear map made from another; what a subclass does not change is that of the other."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
 
     @property
     def products(self) -> int:
-        return self._of.products
-
-    def vjp(self, v: Tensor) -> Tensor:
-        return self._of.jvp(v)
-
-    def jvp(self, v: Tensor) -> Tensor:
-        return self._of.vjp(v)
-
-    def dense(self) -> Tensor:
-        return self._of.dense().mT
+        return self.of.products
 
     @property
     def precision(self) -> torch.dtype | None:
-        return getattr(self._of, "precision", None)
+        return getattr(self.of, "precision", None)
+
+    def vjp(self, v: Tensor) -> Tensor:
+        return self.of.vjp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self.of.jvp(v)
+
+    def dense(self) -> Tensor:
+        return self.of.dense()
 
     def part(self, rows: Tensor) -> Any:
-        part: Any = getattr(self._of, "part", None)
+        """The map of some of the problems; None where the other cannot give it."""
+        part: Any = getattr(self.of, "part", None)
         found = None if part is None else part(rows)
-        return None if found is None else _Transposed(found)
+        return None if found is None else self.again(found, rows)
+
+    def again(self, part: Any, rows: Tensor) -> Any:
+        """The same made from the other of some of the problems."""
+        return type(self)(part)
+
+
+class _Transposed(Derived):
+    def vjp(self, v: Tensor) -> Tensor:
+        return self.of.jvp(v)
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return self.of.vjp(v)
+
+    def dense(self) -> Tensor:
+        return self.of.dense().mT

@@ -38,7 +38,8 @@ class Update:
         self._plain = layout.template is None and layout.viewable
         """Whether a state is one tensor, of which the flat form is a view."""
         self._coupled = [False]  # shared with the parts of it
-        self._called = False
+        self.called = False
+        """Whether F has been called, so that what it returns is known to be a state."""
         self._whole: int | None = None
         """For an update of some of the problems: how many there are in all."""
         self._randomness = FrozenRandomness(layout.device)
@@ -50,11 +51,6 @@ class Update:
     def divisible(self) -> bool:
         """Whether F can be called on some of the problems: its arguments, if any, say what belongs to each."""
         return len(self.layout.args_batch) == 1 and bool(tensors_in(self.args)) and not self._randomness.draws
-
-    @property
-    def called(self) -> bool:
-        """Whether F has been called, so that what it returns is known to be a state."""
-        return self._called
 
     @property
     def draws(self) -> bool:
@@ -97,7 +93,7 @@ class Update:
         index = torch.as_tensor(rows, device=self.layout.device)
         part = Update(self.function, map_tensors(lambda arg: arg[index], self.args), self.layout.of_rows(len(rows)))
         part._coupled = self._coupled
-        part._called = self._called
+        part.called = self.called
         part._whole = self._whole or self.layout.problems
         part._randomness = self._randomness
         part._autocast = self._autocast
@@ -107,7 +103,7 @@ class Update:
         """F on the flat form of a state, with a graph if gradients are enabled."""
         flat = needed_by_all(flat)
         try:
-            if self._called and self._randomness.idle and self._autocast.is_on:
+            if self.called and self._randomness.idle and self._autocast.is_on:
                 return self._image(flat)
             return self.alike(partial(self._image, flat))
         except Exception as error:
@@ -143,7 +139,7 @@ class Update:
 
     def _direct(self, flat: Tensor) -> bool:
         """Whether F can be called on the tensor that a flat state is, without detours."""
-        return self._plain and self._called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
+        return self._plain and self.called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
     def _native(self, h: Tensor) -> Tensor:
         """F(h) in the shape that F knows, with the checks that every call needs; the first is checked in full."""
@@ -156,7 +152,7 @@ class Update:
         if h._version != version:
             raise SteadyStateError(_IN_PLACE)
         alike = type(image) is Tensor and image.shape == h.shape and image.dtype is h.dtype and image.layout is torch.strided
-        if alike and self._called:
+        if alike and self.called:
             return image
         return self.layout.check(image)[0]
 
@@ -205,11 +201,11 @@ class Update:
             image = self._native(flat) if known else self._native(flat.view(layout.dims)).reshape_as(flat)
         else:
             # Inference tensors count no versions: at the first call their values are compared.
-            before = flat.clone() if flat.is_inference() and not self._called else None
+            before = flat.clone() if flat.is_inference() and not self.called else None
             image = layout.flatten(self.leaves(layout.split(flat)))
             if before is not None and not torch.allclose(before, flat, rtol=0, atol=0, equal_nan=True):
                 raise SteadyStateError(_IN_PLACE)
-        self._called = True
+        self.called = True
         return image
 
     def _explain(self, error: Exception) -> None:
