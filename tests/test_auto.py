@@ -104,7 +104,7 @@ class TestInHindsight:
 
 
 class TestRules:
-    def phases(self, J, b, **options):
+    def phases(self, J, b, map_of=Repeated, **options):
         """The solvers of a solve in their order, by the driver's looks."""
         seen = []
 
@@ -114,7 +114,7 @@ class TestRules:
                 seen.append(type(state.solver).__name__.strip("_"))
                 return state
 
-        Spy(**LIMIT, **options).solve(Repeated(J.float()), b.float().view(1, -1))
+        Spy(**LIMIT, **options).solve(map_of(J.float()), b.float().view(1, -1))
         return list(dict.fromkeys(seen))
 
     @pytest.mark.parametrize(
@@ -129,6 +129,21 @@ class TestRules:
     def test_phases(self, name, expected):
         J, b, _ = problem(name)
         assert self.phases(J, b) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "light", "other"),
+        [
+            ("random, ρ = 0.9", ["LongSeries"], ["LongSeries", "GMRES"]),
+            ("random, ρ = 0.99", ["LongSeries", "GMRES"], ["LongSeries", "GMRES"]),
+        ],
+    )
+    def test_where_products_are_little_work_the_series_may_need_more_terms(self, name, light, other):
+        class Light(Repeated):
+            light = True
+
+        J, b, _ = problem(name)
+        assert self.phases(J, b, map_of=Light) == light
+        assert self.phases(J, b) == other
 
     def test_a_well_conditioned_system_that_is_no_contraction_goes_to_lsqr(self):
         J, b, _ = problem("1.5 × orthogonal", size=200)

@@ -13,7 +13,7 @@ from steadygrad.paper.experiments.theory.penalties import PENALTIES
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import Figure, style
 from steadygrad.paper.report.theory import section
-from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA
+from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, SHORTER, UNDECIDED, UNTESTED
 
 SMALL = TheoryConfig(size=8, terms=6, descents=8)
 
@@ -69,7 +69,7 @@ def verdicts(found):
 
 
 def test_the_report_judges_each_proposition(records):
-    assert verdicts(records) == dict.fromkeys(("P1", "P2", "P3", "P4", "A1"), (AT_LENGTH, HOLDS))
+    assert verdicts(records) == {**dict.fromkeys(("P1", "P2", "P3", "P4"), (AT_LENGTH, HOLDS)), "A1": (SHORTER, HOLDS)}
     wrong = [replace(r, result=json.loads(json.dumps(r.result))) for r in records]
     wrong[0].result["p2"][3] = 1e-3
     wrong[1].result["p3"][0] = 2 * wrong[1].result["bound"][0]
@@ -77,6 +77,24 @@ def test_the_report_judges_each_proposition(records):
     assert {name for name, pair in found.items() if pair == (CONTRADICTED, FAILS)} == {"P2", "P3"}
     assert set(verdicts([]).values()) == {(NO_DATA, NO_DATA)}
     assert verdicts(records[:2])["A1"] == (NO_DATA, NO_DATA)
+
+
+@pytest.mark.parametrize(
+    ("steps", "last", "expected"),
+    [
+        (100, 1.0, (AT_LENGTH, HOLDS)),
+        (100, 0.0, (CONTRADICTED, FAILS)),
+        (15, 1.0, (SHORTER, HOLDS)),
+        (15, 0.0, (UNTESTED, UNDECIDED)),
+    ],
+)
+def test_a_short_descent_contradicts_nothing(records, steps, last, expected):
+    """In the first steps σ_min may fall: a quick run said "contradicted at length" once."""
+    longer = [replace(r, config={**r.config, "descents": steps}, result=json.loads(json.dumps(r.result))) for r in records]
+    for record in longer:
+        if record.config["part"] == "penalty":
+            record.result["min_singular_value"][0], record.result["min_singular_value"][-1] = 0.5, last
+    assert verdicts(longer)["A1"] == expected
 
 
 def test_the_data_are_counted_beside_the_papers_table(records):

@@ -13,7 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
-from steadygrad.gradient.parts import gradient_error
+from steadygrad.gradient.parts import DOUBT, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
@@ -201,6 +201,8 @@ class Adjoint:
     def _parts(self, b: Tensor, solved: LinearSolution) -> float | None:
         """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
         one, copies = self.jacobian.one, self.jacobian.copies
+        if not somewhere(max(solved.error) > DOUBT * trusted_in(one.precision)):
+            return None
         found = numpy.array([status is Status.CONVERGED for status in solved.status])
         errors = numpy.where(found, numpy.array(solved.error), 0.0)
         mask = torch.from_numpy(found).to(b.device).unsqueeze(1)
@@ -240,7 +242,7 @@ class Adjoint:
         if unsteady:
             exact = exact_instead(max(1, self.forward_steps))
             report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
-        elif adjoint.shift is not None and adjoint.shift > trusted_in(self.jacobian.precision):
+        elif adjoint.shift is not None and adjoint.shift > SHY * trusted_in(self.jacobian.precision):
             report_failure(_SHIFTS.format(magnitude(adjoint.shift)), self.on_failure)
         if adjoint.gradient_error is not None and adjoint.gradient_error > trusted_in(self.jacobian.precision):
             report_failure(_PARTS.format(magnitude(adjoint.gradient_error)), self.on_failure)
@@ -256,6 +258,8 @@ LAST_DIGITS = 1e-15
 
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
+SHY = 0.8
+"""The share of what is trusted from which on a change of the gradient is reported: it is known to about a fifth of itself."""
 SLACK = 1.5
 """A distance by a solve with J that exceeds what is trusted by this factor contradicts the estimate of the search."""
 

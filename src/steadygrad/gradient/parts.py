@@ -33,8 +33,6 @@ def gradient_error(
     guessed, in the direction of its residual and in a random one, for an evaluation of F and a few products; only where that is
     not little, it is worked out.
     """
-    if not somewhere(any(bool((error > DOUBT * trusted).any()) for error in errors)):
-        return None
     look = Look(jacobian, torch.zeros_like(jacobian.h), seen, leaf_norms([jacobian.h], jacobian.layout.sizes)[0])
     if not look.sees:
         return None

@@ -33,8 +33,6 @@ FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
-STEP = 2
-"""Terms that a step of GMRES is taken to cost in small states: it costs one where F is dear, three to six where it is cheap."""
 
 
 class _Series(Neumann):
@@ -64,11 +62,18 @@ class Patience(NamedTuple):
     """Terms that the series may still need."""
     restart: int
     """Krylov vectors that are kept."""
+    space: int = 0
+    """Terms that it is taken to cost to make a Krylov space of the series."""
+    step: int = 1
+    """Terms that a step of GMRES is taken to cost."""
 
 
-SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100)
-"""A Krylov space takes over all that the series has computed, so that a later choice costs little; a step of it takes the time
-of three to six terms, and on the test problems a third to a half of the terms are needed where these are more than fifty."""
+SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100, step=2)
+"""A Krylov space takes over all that the series has computed, so that a later choice costs little. On the test problems a third
+to a half of the terms are needed where these are more than fifty; a step takes the time of one term where F is
+dear, of six where not."""
+LIGHT = SMALL._replace(space=60, step=6)
+"""Where the graph of F shows that a product is little work: as measured at 32×64, 24 microseconds a term."""
 BIG = Patience(_Series(), head=4, rising=40, terms=300, restart=60)
 """A step of GMRES takes the time of ten terms and more. Non-normal maps rise for 10 to 30 terms."""
 
@@ -78,6 +83,7 @@ class Phase(NamedTuple):
 
     solver: Any
     at: Any
+    patience: Patience
     begun: Sum | None = None
     """The start and its residual; None for zero."""
     tried: int = 0
@@ -100,10 +106,10 @@ class Auto(LinearSolver):
     dear: bool = False
 
     def init(self, problem: System, start: Tensor) -> Phase:
-        begun = Neumann().init(problem, start)
+        begun, patience = Neumann().init(problem, start), _patience(problem)
         if self.dear:
-            return Phase(GMRES(restart=_patience(problem).restart), Krylov.of(begun.z, begun.v))
-        return Phase(_patience(problem).series, begun, None if begun.v is problem.b else begun)
+            return Phase(GMRES(restart=patience.restart), Krylov.of(begun.z, begun.v), patience)
+        return Phase(patience.series, begun, patience, None if begun.v is problem.b else begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
         return state._replace(at=state.solver.step(problem, state.at))
@@ -145,31 +151,32 @@ class Auto(LinearSolver):
 
     def turn(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """Change over to the next solver where it will be faster."""
-        patience = _patience(problem)
+        patience = state.patience
         if isinstance(state.solver, Neumann):
             state = state._replace(seen=(*state.seen, (forecast.step, forecast.decades)))
-            if _series_is_slow(problem, state, patience, forecast):
-                return self._as_space(problem, state, patience, forecast)
+            if _series_is_slow(problem, state, forecast):
+                return self._as_space(problem, state, forecast)
             if patience is BIG and forecast.left > SMALL.terms and forecast.step - state.tried >= patience.series.window:
                 return _after_a_leap(state, forecast.step)
         elif isinstance(state.at, Krylov) and lsqr_is_faster(state.at, patience.restart, forecast):
-            return Phase(LSQR(), LSQR().init(problem, state.at.value()))
+            return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
         return state
 
-    def _as_space(self, problem: System, state: Phase, patience: Patience, forecast: Forecast) -> Phase:
+    def _as_space(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
         """GMRES in the place of a series, LSQR where that is faster still; or the series where GMRES would be no faster."""
-        terms = torch.stack(_consecutive(state.at), dim=1)
+        terms, patience = torch.stack(_consecutive(state.at), dim=1), state.patience
         factor = None
-        if patience is SMALL and forecast.left <= STEP * patience.terms:
+        if patience is not BIG and forecast.left <= patience.step * patience.terms:
             factor = factor_of(terms)
-            if factor is not None and forecast.left <= STEP * _steps_over(factor, state.at.v, forecast.decades):
+            steps = math.inf if factor is None else _steps_over(factor, state.at.v, forecast.decades)
+            if factor is not None and forecast.left <= patience.space + patience.step * steps:
                 return state._replace(tried=forecast.step)
         space = _space_of(problem, state, terms, factor)
         ahead = float((space.residual() / norm(state.at.v)).nan_to_num().amax())
         there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
         if lsqr_is_faster(space, patience.restart, there):
-            return Phase(LSQR(), LSQR().init(problem, space.value()))
-        return Phase(GMRES(restart=patience.restart), space)
+            return Phase(LSQR(), LSQR().init(problem, space.value()), patience)
+        return Phase(GMRES(restart=patience.restart), space, patience)
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b; what failed so badly that the truncated series is closer is replaced by that."""
@@ -178,11 +185,14 @@ class Auto(LinearSolver):
 
 def _patience(problem: System) -> Patience:
     rows, columns = problem.b.shape
-    return SMALL if rows * columns_of_all(columns) < LARGE else BIG
+    if rows * columns_of_all(columns) >= LARGE:
+        return BIG
+    return LIGHT if getattr(problem.jacobian, "light", False) else SMALL
 
 
-def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast: Forecast) -> bool:
+def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
     """Whether the series needs more terms than it is worth, or seems to need infinitely many."""
+    patience = state.patience
     if forecast.grown > GREW:
         return True
     numbers = columns_of_all(problem.b.shape[1])
@@ -192,7 +202,7 @@ def _series_is_slow(problem: System, state: Phase, patience: Patience, forecast:
     if patience is BIG:
         return True
     # Once found to be no slower than GMRES, a series stays so until it turns out to need more terms.
-    return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > STEP * patience.terms
+    return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > patience.step * patience.terms
 
 
 def _steps_over(factor: Numbers, residual: Tensor, decades: float) -> float:

@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
+from steadygrad.update.burden import is_light
 from steadygrad.update.saved import CHANGED, Saved, packing_is_on
 
 _backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
@@ -89,6 +90,11 @@ class Jacobian:
     def precision(self) -> torch.dtype:
         """The dtype in which F computes."""
         return self.update.precision
+
+    @property
+    def light(self) -> bool:
+        """Whether a product takes little more time than the calls it is made of."""
+        return is_light(self.outputs)
 
     def spend(self, products: int) -> None:
         """Count products that were taken elsewhere."""
