@@ -13,7 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
-from steadygrad.gradient.parts import DOUBT, gradient_error
+from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
@@ -121,7 +121,7 @@ class Adjoint:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
             shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, change)
-            parts = None if transpose or self.solver.counts else self._parts(b, solved)
+            parts = None if transpose or self.solver.counts else self._parts(b, solved, units)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
@@ -198,13 +198,15 @@ class Adjoint:
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
-    def _parts(self, b: Tensor, solved: LinearSolution) -> float | None:
+    def _parts(self, b: Tensor, solved: LinearSolution, units: Tensor | None) -> float | None:
         """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
         one, copies = self.jacobian.one, self.jacobian.copies
-        if not somewhere(max(solved.error) > DOUBT * trusted_in(one.precision)):
-            return None
         found = numpy.array([status is Status.CONVERGED for status in solved.status])
-        errors = numpy.where(found, numpy.array(solved.error), 0.0)
+        whole = numpy.where(found, numpy.array(solved.error), 0.0)
+        given, (scaled,) = b, _times(units, solved.z)
+        errors = errors_of_leaves(scaled, whole, one.layout.sizes, lambda: given - solved.z + self.jacobian.vjp(solved.z))
+        if not somewhere(bool((errors > DOUBT * trusted_in(one.precision)).any())):
+            return None
         mask = torch.from_numpy(found).to(b.device).unsqueeze(1)
         z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (solved.z, b))
         seen = list(map(Seen, z.chunk(copies), b.chunk(copies)))
