@@ -32,6 +32,9 @@ FAR_ABOVE = 100.0
 """But a residual so many times its tolerance is not converged, whatever rounding allows."""
 NEARLY = 1e-3
 """A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
+SINGLE = 1e-5
+"""Where nobody asked for a tolerance, a float64 solve that rounding stops is converged at that of float32, in which F may compute
+inside."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -81,6 +84,8 @@ def certified(solver: IterativeSolver, system: System, start: Tensor | None, siz
         error = errors.values()
     relative = [r / s if s else 0.0 for r, s in zip(residual.tolist(), size.tolist(), strict=True)]
     first = [r / s if s else 0.0 for r, s in zip(ended.first.tolist(), size.tolist(), strict=True)]
+    if precision is torch.float64 and getattr(solver, "rtol", rtol) is None:
+        ended.status = [_in_single(*row) for row in zip(ended.status, relative, error, strict=True)]
     status = [_judged(ended.status[i], rtol, first[i], relative[i], error[i], growth[i], precision) for i in range(len(size))]
     return LinearSolution(z, status, relative, errors)
 
@@ -111,6 +116,12 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     ended.norms = numpy.full(len(taken), 0.0)  # to be taken anew
     ended.first = before.first
     return ended
+
+
+def _in_single(status: Status, residual: float, error: float) -> Status:
+    """The status of a row without a tolerance of its own: stopped by rounding where float32 would have been done, it converged."""
+    done = status is Status.STAGNATED and max(residual, error) <= SINGLE
+    return Status.CONVERGED if done else status
 
 
 def _judged(
