@@ -185,3 +185,24 @@ class TestGraphsBatchedAsOne:
     def test_not_with_batch_dims(self):
         with pytest.raises(ValueError, match=r"batch_index.*batch_dims"):
             sg.steady_state(lambda h: 0.5 * h, torch.zeros(9, 2), batch_index=torch.zeros(9, dtype=torch.long), batch_dims=1)
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.6])
+@pytest.mark.parametrize(
+    "gradient", ["auto", "dense", "lsqr", "gmres", "cg-rbp", "bicgstab", "anderson", "rbp", sg.Implicit(sg.Neumann())], ids=str
+)
+def test_problems_that_are_coupled_by_what_f_closes_over(gradient, strength):
+    """Nothing is left out without args, and J of all problems together is what products see; the columns of a dense one do not."""
+    W, X = inputs(rows=6)
+    F = lambda h: torch.tanh(0.4 * h @ W.T + strength * h.mean(0) + X)  # noqa: E731
+    h0 = torch.zeros(6, 5, dtype=F64)
+    whole = sg.steady_state(F, h0, forward=sg.Picard(2000, 1e-12))
+    (expected,) = torch.autograd.grad(whole.value.square().sum(), W)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = sg.steady_state(F, h0, batch_dims=1, gradient=gradient, forward=sg.Picard(500, 1e-9))
+        (grad,) = torch.autograd.grad(solution.value.square().sum(), W)
+    assert caught or relative(grad, expected) < 1e-4
+    assert solution.adjoint.status is not sg.Status.CONVERGED or relative(grad, expected) < 1e-3
+    if gradient == "dense":
+        assert solution.adjoint.status is sg.Status.STAGNATED

@@ -119,7 +119,7 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
 
 
 def _in_single(status: Status, residual: float, error: float) -> Status:
-    """The status of a row without a tolerance of its own: stopped by rounding where float32 would have been done, it converged."""
+    """The status of a row for which no tolerance was given: stopped by rounding where float32 would be done, it has converged."""
     done = status is Status.STAGNATED and max(residual, error) <= SINGLE
     return Status.CONVERGED if done else status
 
