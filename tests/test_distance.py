@@ -279,5 +279,8 @@ def test_a_slow_block_that_hardly_matters_needs_a_smaller_tolerance():
         )
         return torch.autograd.grad(solution.value[0], w)[0].item()
 
+    with pytest.warns(sg.SteadyStateWarning, match="a gradient is not"):
+        assert gradient(sg.Implicit(sg.Neumann())) < 1e-7
+    assert gradient("auto") == pytest.approx(2e-6, rel=1e-2)
     assert gradient(sg.Implicit(sg.Auto(rtol=1e-7))) == pytest.approx(2e-6, rel=1e-2)
     assert gradient("dense") == pytest.approx(2e-6, rel=1e-2)

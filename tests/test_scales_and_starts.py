@@ -39,3 +39,25 @@ def test_warm_start_minds_keys_not_their_order():
     other = {"b": start["b"], "a": start["a"]}
     second = sg.steady_state(lambda h: {key: torch.tanh(2 * value) for key, value in h.items()}, other, warm=first)
     assert torch.allclose(second.value["a"], first.value["a"])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 15])
+@pytest.mark.parametrize("ratio", [1e-6, 1.0, 1e4])
+def test_newton_on_leaves_of_different_units(ratio, seed):
+    """Its steps are solved for and judged in the units of the leaves: in float32 one leaf would be rounding to the other."""
+    generator = torch.Generator().manual_seed(seed)
+    W = torch.randn(8, 8, generator=generator)
+    W, x = 0.95 * W / torch.linalg.matrix_norm(W, 2), torch.randn(3, 8, generator=generator).requires_grad_()
+
+    def update(h):
+        new = torch.relu(torch.cat([h["a"], h["b"] / ratio], -1) @ W.T + x)
+        return {"a": new[:, :3], "b": ratio * new[:, 3:]}
+
+    solution = sg.steady_state(update, {"a": torch.zeros(3, 3), "b": torch.zeros(3, 5)}, forward=sg.Newton())
+    assert solution.converged
+    exact = sg.steady_state(
+        lambda h: torch.relu(h @ W.T.double() + x.double()),
+        torch.zeros(3, 8).double(),
+        forward=sg.Picard(rtol=1e-12, max_steps=2000),
+    )
+    assert relative(torch.cat([solution.value["a"], solution.value["b"] / ratio], -1).double(), exact.value) < 1e-5

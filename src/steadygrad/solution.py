@@ -143,7 +143,7 @@ class AdjointSolution:
 
     `residual` is the true ‖b − (I − Jᵀ)z‖ / ‖b‖; `error_estimate` estimates ‖z − z*‖ / ‖z*‖; `remaining` is zᵀ(F(h) − h), by how
     much the loss would still change, to first order, on the way to the steady state, and `shift` the share of itself by which the
-    gradient would. All speak of the J that autograd sees:
+    gradient would; `gradient_error` is what the error of z does to the worst gradient. All speak of the J that autograd sees:
     they do not show that F has no detached path.
 
     >>> import torch, steadygrad as sg

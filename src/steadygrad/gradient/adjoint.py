@@ -15,12 +15,12 @@ from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
 from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
-from steadygrad.gradient.units import InUnits, sizes_of, units_of
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.linear import GMRES, Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.linear.system import LinearSolution
+from steadygrad.linear.units import in_units, sizes_of
 from steadygrad.solution import (
     AdjointRecord,
     AdjointSolution,
@@ -34,7 +34,7 @@ from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian
-from steadygrad.update.jacobian import Jacobian, Linear, transposed
+from steadygrad.update.jacobian import Jacobian, Linear
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,7 @@ class Adjoint:
     def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
         # With several cotangents the sizes of one state come again and again.
-        units = None if self.sizes is None else units_of(self.sizes[: len(b)], b, jacobian.layout)
-        scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
-        if not transpose:
-            return scaled, units
-        return transposed(scaled), None if units is None else 1 / units
+        return in_units(jacobian, None if self.sizes is None else self.sizes[: len(b)], b, transpose)
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""

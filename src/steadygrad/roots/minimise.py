@@ -86,7 +86,7 @@ class Minimise(NewtonLike):
     def _polished(self, problem: Callable[[Tensor], Tensor], h: Tensor) -> tuple[Tensor, Tensor]:
         """The state after a Newton step, if that helps, and how far it is from a minimum."""
         f = downhill(problem, h)
-        d, left = newton_step(problem, MINRES(), h, f)
+        d, left = newton_step(differentiable(problem), MINRES(), h, f)
         small = self.rtol * norm(h) + self.atol
         if dot(d, f) < 0:  # dᵀHd is negative: the step leads up to a saddle or a maximum
             d, left = torch.zeros_like(d), far_from(h, f)

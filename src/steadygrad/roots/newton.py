@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import GMRES, AdjointSolver
+from steadygrad.linear.units import in_units, sizes_of, units_of
 from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
 from steadygrad.state.rows import norm
 from steadygrad.state.tree import combine
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Jacobian, transposed
+from steadygrad.update.jacobian import Jacobian
 
 HALVINGS = 8
 """How often a step that does not shrink the residual is halved."""
@@ -70,11 +72,14 @@ class Newton(NewtonLike):
         return Stepped(start, problem(start) - start, None)
 
     def step(self, problem: Callable[[Tensor], Tensor], state: Stepped) -> Stepped:
-        d, left = newton_step(problem, self.linear, state.h, state.f)
-        size = norm(state.f)
+        update = differentiable(problem)
+        sizes = sizes_of(update, state.h)
+        units = 1.0 if sizes is None else 1 / units_of(sizes, state.f, update.layout)
+        d, left = newton_step(update, self.linear, state.h, state.f, sizes)
+        size = norm(state.f * units)
 
         def grew(f: Tensor) -> Tensor:
-            return ~(norm(f) < size) & (size > 0)
+            return ~(norm(f * units) < size) & (size > 0)
 
         return Stepped(*halved(state.h, d, lambda h: problem(h) - h, grew, HALVINGS), left)
 
@@ -86,11 +91,18 @@ def differentiable(problem: Callable[[Tensor], Tensor]) -> Update:
     return problem
 
 
-def newton_step(problem: Callable[[Tensor], Tensor], linear: AdjointSolver, h: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """d with (I − J) d = f, and what is left to go: d itself, or more than h where d is not to be had."""
-    solved = linear.solve(transposed(Jacobian(differentiable(problem), h)), f)
+def newton_step(
+    update: Update, linear: AdjointSolver, h: Tensor, f: Tensor, sizes: Numbers | None = None
+) -> tuple[Tensor, Tensor]:
+    """d with (I − J) d = f, and what is left to go: d itself, or more than h where d is not to be had.
+
+    With `sizes`, those of the leaves, in their units: J is then no longer symmetric where it was.
+    """
+    operator, units = in_units(Jacobian(update, h), sizes, f, transpose=True)
+    solved = linear.solve(operator, f if units is None else f * units)
+    d = solved.z if units is None else solved.z / units
     found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)
-    return torch.where(found, solved.z, torch.zeros_like(h)), torch.where(found, solved.z, far_from(h, f))
+    return torch.where(found, d, torch.zeros_like(h)), torch.where(found, d, far_from(h, f))
 
 
 def far_from(h: Tensor, f: Tensor) -> Tensor:

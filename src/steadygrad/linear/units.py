@@ -11,7 +11,7 @@ from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state import Layout
 from steadygrad.state.shards import total
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.jacobian import Jacobian, Linear, transposed
 
 APART = 10.0
 """Leaves whose elements differ in size by less than this factor are left as they are."""
@@ -59,6 +59,18 @@ def units_of(sizes: Numbers, b: Tensor, layout: Layout) -> Tensor:
         logs -= logs.mean(axis=1, keepdims=True)
     units = torch.from_numpy(numpy.exp(logs)).to(b.device, b.dtype)
     return units.repeat_interleave(torch.tensor(layout.sizes, device=b.device), dim=1)
+
+
+def in_units(jacobian: Jacobian, sizes: Numbers | None, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
+    """The map to solve (I − Jᵀ) z = b with, or (I − J) z = b, and the units that b and z are multiplied by; None for none.
+
+    `sizes` are those of the leaves, None where they are much alike.
+    """
+    units = None if sizes is None else units_of(sizes, b, jacobian.layout)
+    scaled: Linear = jacobian if units is None else InUnits(jacobian, units)
+    if not transpose:
+        return scaled, units
+    return transposed(scaled), None if units is None else 1 / units
 
 
 class InUnits:
