@@ -206,3 +206,33 @@ def test_problems_that_are_coupled_by_what_f_closes_over(gradient, strength):
     assert solution.adjoint.status is not sg.Status.CONVERGED or relative(grad, expected) < 1e-3
     if gradient == "dense":
         assert solution.adjoint.status is sg.Status.STAGNATED
+        assert "F couples the problems of the batch" in str(caught[0].message)
+
+
+def test_a_failure_of_problems_of_their_own_says_nothing_of_coupling():
+    x = torch.ones(3, 2, requires_grad=True)
+    solution = sg.steady_state(lambda h: 1.5 * h + x, torch.zeros(3, 2), batch_dims=1, forward=sg.Newton(), gradient="rbp")
+    with pytest.warns(sg.SteadyStateWarning, match="DIVERGED") as caught:
+        solution.value.sum().backward()
+    assert "couples" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_diagnose_looks_at_coupled_problems_as_one(nested):
+    W, X = inputs(rows=6)
+    one = lambda h: torch.tanh(0.4 * h @ W.T + 0.6 * h.mean(0) + 0.1 * X)  # noqa: E731
+    F = (lambda h: {"h": one(h["h"])}) if nested else one
+    start = torch.zeros(6, 5, dtype=F64)
+    h = sg.steady_state(F, {"h": start} if nested else start, forward=sg.Picard(2000, 1e-12)).value
+    whole = sg.diagnose(F, h)
+    with pytest.warns(sg.SteadyStateWarning, match="F couples the problems of the batch.*batch_dims=0"):
+        diagnosis = sg.diagnose(F, h, batch_dims=1)
+    assert diagnosis.to_dict() == whole.to_dict()
+
+
+def test_diagnose_of_problems_of_their_own():
+    W, X = inputs(rows=6)
+    h = sg.steady_state(
+        lambda h: torch.tanh(0.4 * h @ W.T + X), torch.zeros(6, 5, dtype=F64), forward=sg.Picard(2000, 1e-12)
+    ).value
+    assert sg.diagnose(lambda h: torch.tanh(0.4 * h @ W.T + X), h, batch_dims=1).trustworthy

@@ -34,6 +34,7 @@ from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian
+from steadygrad.update.coupling import coupled_in
 from steadygrad.update.jacobian import Jacobian, Linear
 
 
@@ -226,6 +227,11 @@ class Adjoint:
             everywhere[row] = status
         return everywhere
 
+    def _coupled(self) -> str:
+        """What to say of problems that were solved apart and failed, where they are none of their own."""
+        one = self.jacobian.one
+        return _COUPLED if self.shards is None and coupled_in(one, one.h) else ""
+
     def _report(self, adjoint: AdjointSolution, fell_back: bool, unsteady: bool) -> None:
         if self.moved and somewhere(self.jacobian.structurally_zero):
             report_failure(_NO_PATH, self.on_failure)
@@ -234,7 +240,8 @@ class Adjoint:
             report_failure(
                 f"{adjoint.problems.failed}the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual "
                 f"{magnitude(adjoint.residual)}, relative error {magnitude(adjoint.error_estimate)}, change of the loss still "
-                f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}",
+                f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}"
+                f"{self._coupled()}",
                 self.on_failure,
             )
         if unsteady:
@@ -278,6 +285,11 @@ _SHIFTS = (
 _PARTS = (
     "the adjoint is as precise as was asked for, but a gradient is not: by the worst of what F depends on it is off by {} of "
     "itself, since it is small because large parts cancel. Lower the rtol of gradient=, e.g. gradient=Implicit(Auto(rtol=1e-6))."
+)
+
+_COUPLED = (
+    " F couples the problems of the batch, as a mean over the batch or batch_norm in training mode does, so that they cannot be "
+    "solved apart: give batch_dims=0 for one problem."
 )
 
 _NO_PATH = (
