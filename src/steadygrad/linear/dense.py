@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
-from steadygrad.linear.certify import beyond_rounding
+from steadygrad.linear.certify import SINGLE, beyond_rounding
 from steadygrad.linear.solver import AdjointSolver, default_rtol
 from steadygrad.linear.system import LinearSolution, precision_of
 from steadygrad.solution import Status
@@ -55,7 +55,7 @@ class Dense(AdjointSolver):
         error = [n / s if s else 0.0 for n, s in zip(norms(e.squeeze(2)), length, strict=True)]
         growth = [n / s if s else 0.0 for n, s in zip(length, size, strict=True)]
         lost = [s or beyond_rounding(g, precision) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
-        attainable = ATTAINABLE * default_rtol(precision)
+        attainable = max(ATTAINABLE * default_rtol(precision), SINGLE)
         status = [_judged(s, r <= attainable, e, precision) for s, r, e in zip(lost, residual, error, strict=True)]
         return LinearSolution(solution.squeeze(2) * scale, status, residual, Errors.known(error))
 
