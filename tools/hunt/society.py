@@ -198,16 +198,6 @@ def risk_parity(draw: Draw) -> Family:
     return Family(update, [C, budget], draw.ones(draw.rows, n) / n)
 
 
-def delayed_logistic(draw: Draw) -> Family:
-    """h ← r·h·(1 − h of the step before): a pair of complex eigenvalues that reaches the unit circle at r = 2."""
-    r = torch.full((draw.rows, 1), draw.choice([1.05, 1.5, 1.9, 1.99, 1.999, 2.001]), dtype=torch.float64)
-    return Family(
-        lambda h, p: torch.cat([p[0] * h[..., :1] * (1 - h[..., 1:]), h[..., :1]], -1),
-        [r],
-        draw.uniform(draw.rows, 2, low=0.3, high=0.6),
-    )
-
-
 def rates(draw: Draw) -> Family:
     """Excitatory and inhibitory rates, h ← h + dt (k [W h + x]₊² − h): strong weights that hold each other."""
     n, dt = draw.size, draw.number(0.02, 0.3)
@@ -250,5 +240,5 @@ def dispatch(draw: Draw) -> Family:
 
 SOCIETY = [
     branching, congested_roads, crowd, scatter, message_passing, matrix_root, sylvester, stages, obstacle, popularity,
-    unequal_mixture, risk_parity, delayed_logistic, rates, moments, dispatch,
+    unequal_mixture, risk_parity, rates, moments, dispatch,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Families whose F is written in unusual ways: views, temporaries changed in place, inner loops, checkpoints, own derivatives."""
+"""Families of unusual cells, and of F written in unusual ways: views, changes in place, inner loops, own derivatives, jumps."""
 
 from __future__ import annotations
 
@@ -204,7 +204,17 @@ def factor_model(draw: Draw) -> Family:
     return Family(update, [load + 0.1 * draw.normal(n), S], draw.zeros(draw.rows, n))
 
 
+def delayed_logistic(draw: Draw) -> Family:
+    """h ← r·h·(1 − h of the step before): a pair of complex eigenvalues that reaches the unit circle at r = 2."""
+    r = torch.full((draw.rows, 1), draw.choice([1.05, 1.5, 1.9, 1.99, 1.999, 2.001]), dtype=torch.float64)
+    return Family(
+        lambda h, p: torch.cat([p[0] * h[..., :1] * (1 - h[..., 1:]), h[..., :1]], -1),
+        [r],
+        draw.uniform(draw.rows, 2, low=0.3, high=0.6),
+    )
+
+
 WRITING = [
     phase_retrieval, capsules, hypernetwork, gated_block, saturated, quantised, inner_loop, views, own_derivative, weight_norm,
-    stiff_leaves, factor_model,
+    stiff_leaves, factor_model, delayed_logistic,
 ]  # fmt: skip

@@ -289,7 +289,7 @@ _PARTS = (
 
 _COUPLED = (
     " F couples the problems of the batch, as a mean over the batch or batch_norm in training mode does, so that they cannot be "
-    "solved apart: give batch_dims=0 for one problem."
+    "solved apart: give batch_dims=0, and no batch_index, for one problem."
 )
 
 _NO_PATH = (
