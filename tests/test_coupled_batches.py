@@ -185,3 +185,54 @@ class TestGraphsBatchedAsOne:
     def test_not_with_batch_dims(self):
         with pytest.raises(ValueError, match=r"batch_index.*batch_dims"):
             sg.steady_state(lambda h: 0.5 * h, torch.zeros(9, 2), batch_index=torch.zeros(9, dtype=torch.long), batch_dims=1)
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.6])
+@pytest.mark.parametrize(
+    "gradient", ["auto", "dense", "lsqr", "gmres", "cg-rbp", "bicgstab", "anderson", "rbp", sg.Implicit(sg.Neumann())], ids=str
+)
+def test_problems_that_are_coupled_by_what_f_closes_over(gradient, strength):
+    """Nothing is left out without args, and J of all problems together is what products see; the columns of a dense one do not."""
+    W, X = inputs(rows=6)
+    F = lambda h: torch.tanh(0.4 * h @ W.T + strength * h.mean(0) + X)  # noqa: E731
+    h0 = torch.zeros(6, 5, dtype=F64)
+    whole = sg.steady_state(F, h0, forward=sg.Picard(2000, 1e-12))
+    (expected,) = torch.autograd.grad(whole.value.square().sum(), W)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solution = sg.steady_state(F, h0, batch_dims=1, gradient=gradient, forward=sg.Picard(500, 1e-9))
+        (grad,) = torch.autograd.grad(solution.value.square().sum(), W)
+    assert caught or relative(grad, expected) < 1e-4
+    assert solution.adjoint.status is not sg.Status.CONVERGED or relative(grad, expected) < 1e-3
+    if gradient == "dense":
+        assert solution.adjoint.status is sg.Status.STAGNATED
+        assert "F couples the problems of the batch" in str(caught[0].message)
+
+
+def test_a_failure_of_problems_of_their_own_says_nothing_of_coupling():
+    x = torch.ones(3, 2, requires_grad=True)
+    solution = sg.steady_state(lambda h: 1.5 * h + x, torch.zeros(3, 2), batch_dims=1, forward=sg.Newton(), gradient="rbp")
+    with pytest.warns(sg.SteadyStateWarning, match="DIVERGED") as caught:
+        solution.value.sum().backward()
+    assert "couples" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_diagnose_looks_at_coupled_problems_as_one(nested):
+    W, X = inputs(rows=6)
+    one = lambda h: torch.tanh(0.4 * h @ W.T + 0.6 * h.mean(0) + 0.1 * X)  # noqa: E731
+    F = (lambda h: {"h": one(h["h"])}) if nested else one
+    start = torch.zeros(6, 5, dtype=F64)
+    h = sg.steady_state(F, {"h": start} if nested else start, forward=sg.Picard(2000, 1e-12)).value
+    whole = sg.diagnose(F, h)
+    with pytest.warns(sg.SteadyStateWarning, match="F couples the problems of the batch.*batch_dims=0"):
+        diagnosis = sg.diagnose(F, h, batch_dims=1)
+    assert diagnosis.to_dict() == whole.to_dict()
+
+
+def test_diagnose_of_problems_of_their_own():
+    W, X = inputs(rows=6)
+    h = sg.steady_state(
+        lambda h: torch.tanh(0.4 * h @ W.T + X), torch.zeros(6, 5, dtype=F64), forward=sg.Picard(2000, 1e-12)
+    ).value
+    assert sg.diagnose(lambda h: torch.tanh(0.4 * h @ W.T + X), h, batch_dims=1).trustworthy

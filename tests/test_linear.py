@@ -122,7 +122,7 @@ def test_zero_right_side_ignores_a_start():
         (sg.GMRES(steps=10, restart=4), 10 + 1),
         (sg.BiCGSTAB(steps=10), 2 * 10 + 1),
         (Recurrence(sg.Anderson(max_steps=10, rtol=0)), 10),
-        (sg.Dense(), 20),
+        (sg.Dense(), 20 + 1),
     ],
     ids=repr,
 )

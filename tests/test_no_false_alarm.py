@@ -6,8 +6,11 @@ import pytest
 import torch
 
 import steadygrad as sg
+from problems import relative
 from steadygrad.linear.leaps import leapt
 from steadygrad.linear.neumann import Sum
+
+F64 = torch.float64
 
 
 def test_leaving_an_unstable_point_is_no_divergence():
@@ -100,3 +103,31 @@ def test_where_an_absolute_tolerance_was_given_for_a_state_that_vanishes(solver,
     solution = sg.steady_state(lambda h: torch.tanh(h @ W.T), torch.ones(6, dtype=dtype), forward=forward, on_failure="raise")
     (solution.value.square().sum() + solution.value.sum()).backward()
     assert solution.converged
+
+
+def computed_in_single(gradient, radius):
+    """A float64 state of an F that computes in float32 inside, as a net in a solver of physics does; the gradient's error."""
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(6, 6, generator=generator))[0]
+    W = (radius * Q @ torch.diag(torch.linspace(0.1, 1, 6)) @ Q.T).requires_grad_()
+    x, b = (torch.randn(3, 6, generator=generator) for _ in range(2))
+    update = lambda h: (h.float() @ W.T + x).double()  # noqa: E731
+    solution = sg.steady_state(update, torch.zeros(3, 6, dtype=F64), gradient=gradient, forward=sg.Picard(max_steps=2000))
+    found = torch.autograd.grad((solution.value * b).sum(), W)[0]
+    V = W.detach().double().requires_grad_()
+    exact = torch.linalg.solve(torch.eye(6, dtype=F64) - V, x.double().T).T
+    return relative(found.double(), torch.autograd.grad((exact * b).sum(), V)[0]), solution
+
+
+@pytest.mark.parametrize("radius", [0.5, 0.97])
+@pytest.mark.parametrize("gradient", ["auto", "lsqr", "gmres", "cg-rbp", "bicgstab", "anderson", "dense"])
+def test_f_computes_in_single_precision_inside(gradient, radius):
+    off, solution = computed_in_single(gradient, radius)
+    assert off < 1e-3
+    assert solution.converged
+    assert solution.adjoint.converged
+
+
+def test_a_tolerance_that_was_asked_for_is_still_insisted_on():
+    with pytest.warns(sg.SteadyStateWarning, match="STAGNATED"):
+        computed_in_single(sg.Implicit(sg.GMRES(rtol=1e-10)), 0.97)

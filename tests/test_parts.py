@@ -1,5 +1,7 @@
 """A gradient that is small because large parts cancel is worse than its adjoint: where it is off by more than 1 %, that is said."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -83,3 +85,50 @@ def test_the_worst_of_several_cotangents():
         torch.autograd.grad(solution.value, w, torch.stack([other, b]), is_grads_batched=True, retain_graph=True)
     torch.autograd.grad(solution.value, w, other)
     assert solution.adjoint.gradient_error < 0.01
+
+
+def mean_and_variance(dtype=torch.float32, ratio=1.0):
+    """Moments of a noisy double well, two leaves: a mean of 1.06 and a variance of 7e-7, in a unit of its own."""
+    noise, tilt = torch.tensor([3.2349e-06, 0.1217], dtype=dtype).requires_grad_().unbind()
+
+    def update(h):
+        m, v = h["mean"], h["variance"] / ratio
+        drift = m - m**3 - 3 * m * v + tilt
+        growth = 2 * (1 - 3 * m.square() - 3 * v) * v + noise
+        return {"mean": m + 0.21 * drift, "variance": ratio * (v + 0.21 * growth)}
+
+    start = {"mean": torch.ones(1, dtype=dtype), "variance": ratio * torch.full((1,), 0.01, dtype=dtype)}
+    return update, start, noise
+
+
+def gradient_by_noise(gradient, dtype=torch.float32, of_variance=1.1, ratio=1.0):
+    update, start, noise = mean_and_variance(dtype, ratio)
+    solution = sg.steady_state(update, start, gradient=gradient, forward=sg.Picard(rtol=1e-6))
+    loss = (solution.value["mean"] + of_variance * solution.value["variance"] / ratio).sum()
+    return torch.autograd.grad(loss, noise)[0], solution
+
+
+SEVERAL = ["auto", "gmres", "lsqr", "cg-rbp", "anderson", "rbp", "dense", sg.Implicit(sg.Neumann())]
+
+
+@pytest.mark.parametrize("of_variance", [1.1, 0.0])
+@pytest.mark.parametrize("ratio", [1.0, 1e-6])
+def test_a_leaf_that_is_a_small_part_of_the_adjoint_is_right_or_said_to_be_wrong(of_variance, ratio):
+    exact, _ = gradient_by_noise("dense", F64, of_variance, ratio)
+    wrong = 0
+    for gradient in SEVERAL:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found, solution = gradient_by_noise(gradient, of_variance=of_variance, ratio=ratio)
+        off = relative(found.double(), exact)
+        assert solution.adjoint.status is sg.Status.CONVERGED
+        assert bool(caught) == (off > 0.01), (gradient, off, solution.adjoint.gradient_error)
+        wrong += bool(caught)
+    assert wrong  # GMRES ends before it comes to the variance
+
+
+def test_a_leaf_that_no_loss_depends_on_is_not_looked_at():
+    W = torch.full((3,), 0.5, requires_grad=True)
+    solution = sg.steady_state(lambda h: (torch.tanh(W * h[0] + 1), 0.5 * h[1] + h[0]), (torch.zeros(3), torch.zeros(3)))
+    solution.value[0].sum().backward()
+    assert solution.adjoint.gradient_error is None

@@ -13,11 +13,13 @@ from inference import INFERENCE
 from learning import LEARNING
 from mathematics import MATHEMATICS
 from physics import PHYSICS
+from society import SOCIETY
 from torch import Tensor
+from writing import WRITING
 
 import steadygrad as sg
 
-FAMILIES = [*PHYSICS, *LEARNING, *MATHEMATICS, *INFERENCE, *ENGINEERING]
+FAMILIES = [*PHYSICS, *LEARNING, *MATHEMATICS, *INFERENCE, *ENGINEERING, *SOCIETY, *WRITING]
 FLAT = Callable[[Tensor, list[Tensor]], Tensor]
 
 

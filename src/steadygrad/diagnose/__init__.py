@@ -24,10 +24,11 @@ from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.gradient import Gradient
 from steadygrad.linear import Auto
 from steadygrad.method import check_callable, check_count
-from steadygrad.solution import Solution, Status, SteadyStateError
+from steadygrad.solution import Solution, Status, SteadyStateError, report_failure
 from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.coupling import couples
 from steadygrad.update.jacobian import Jacobian, transposed
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -84,7 +85,11 @@ def diagnose(
     layout = Layout.of(h, batch_dims)
     forked = torch.random.fork_rng(devices=[layout.device] if layout.device.type == "cuda" else [])
     with torch.inference_mode(False), torch.enable_grad(), forked:
-        flat = layout.flatten([leaf.detach().clone() for leaf in leaves_of(h)])
+        leaves = [leaf.detach().clone() for leaf in leaves_of(h)]
+        if batch_dims and couples(Update(update, args, layout), layout.flatten(leaves)):
+            report_failure(_COUPLED, "warn")
+            layout = Layout.of(h, 0)
+        flat = layout.flatten(leaves)
         rtol = max(rtol, 4 * torch.finfo(layout.dtype).eps)
         effort = replace(QUICK if quick else THOROUGH, starts=starts and not quick)
         examination = _Examination(Update(update, args, layout), flat, rtol, effort, Progress(progress), seed)
@@ -93,6 +98,12 @@ def diagnose(
         finally:
             examination.progress.end()
     return examination.conclude(used)
+
+
+_COUPLED = (
+    "F couples the problems of the batch: another state of one changes the images of the others, as a mean over the batch or "
+    "batch_norm in training mode does. They were looked at as one problem; give batch_dims=0."
+)
 
 
 def _flat_cotangent(cotangent: State | None, h: State, layout: Layout) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Seen
-from steadygrad.gradient.parts import DOUBT, gradient_error
+from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.iteration.error import HELD, Errors
 from steadygrad.iteration.norms import Numbers, leaf_norms
@@ -35,6 +35,7 @@ from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian
+from steadygrad.update.coupling import coupled_in
 from steadygrad.update.jacobian import Jacobian, Linear
 
 
@@ -124,7 +125,7 @@ class Adjoint:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
             shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, changes)
-            parts = None if transpose or self.solver.counts else self._parts(b, solved)
+            parts = None if transpose or self.solver.counts else self._parts(b, solved, units)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
@@ -212,13 +213,15 @@ class Adjoint:
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
-    def _parts(self, b: Tensor, solved: LinearSolution) -> float | None:
+    def _parts(self, b: Tensor, solved: LinearSolution, units: Tensor | None) -> float | None:
         """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
         one, copies = self.jacobian.one, self.jacobian.copies
-        if not somewhere(max(solved.error) > DOUBT * trusted_in(one.precision)):
-            return None
         found = numpy.array([status is Status.CONVERGED for status in solved.status])
-        errors = numpy.where(found, numpy.array(solved.error), 0.0)
+        whole = numpy.where(found, numpy.array(solved.error), 0.0)
+        given, (scaled,) = b, _times(units, solved.z)
+        errors = errors_of_leaves(scaled, whole, one.layout.sizes, lambda: given - solved.z + self.jacobian.vjp(solved.z))
+        if not somewhere(bool((errors > DOUBT * trusted_in(one.precision)).any())):
+            return None
         mask = torch.from_numpy(found).to(b.device).unsqueeze(1)
         z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (solved.z, b))
         seen = list(map(Seen, z.chunk(copies), b.chunk(copies)))
@@ -242,6 +245,11 @@ class Adjoint:
             everywhere[row] = status
         return everywhere
 
+    def _coupled(self) -> str:
+        """What to say of problems that were solved apart and failed, where they are none of their own."""
+        one = self.jacobian.one
+        return _COUPLED if self.shards is None and coupled_in(one, one.h) else ""
+
     def _report(self, adjoint: AdjointSolution, fell_back: bool, unsteady: bool) -> None:
         if self.moved and somewhere(self.jacobian.structurally_zero):
             report_failure(_NO_PATH, self.on_failure)
@@ -250,7 +258,8 @@ class Adjoint:
             report_failure(
                 f"{adjoint.problems.failed}the adjoint solve by {adjoint.solver} ended {adjoint.status.name}: relative residual "
                 f"{magnitude(adjoint.residual)}, relative error {magnitude(adjoint.error_estimate)}, change of the loss still "
-                f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}",
+                f"to come {magnitude(abs(adjoint.remaining))}. {_FELL_BACK if fell_back else ''}{adjoint.advice}"
+                f"{self._coupled()}",
                 self.on_failure,
             )
         if unsteady:
@@ -296,6 +305,11 @@ _SHIFTS = (
 _PARTS = (
     "the adjoint is as precise as was asked for, but a gradient is not: by the worst of what F depends on it is off by {} of "
     "itself, since it is small because large parts cancel. Lower the rtol of gradient=, e.g. gradient=Implicit(Auto(rtol=1e-6))."
+)
+
+_COUPLED = (
+    " F couples the problems of the batch, as a mean over the batch or batch_norm in training mode does, so that they cannot be "
+    "solved apart: give batch_dims=0, and no batch_index, for one problem."
 )
 
 _NO_PATH = (

@@ -33,6 +33,9 @@ FAR_ABOVE = 100.0
 """But a residual so many times its tolerance is not converged, whatever rounding allows."""
 NEARLY = 1e-3
 """A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
+SINGLE = 1e-5
+"""Where nobody asked for a tolerance, a float64 solve that rounding stops is converged at that of float32, in which F may compute
+inside."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
 
@@ -82,7 +85,10 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         return LinearSolution(z, list(map(_after_a_count, residual, ended.first.tolist())), relative, errors)
     growth = _over(length, size)
     errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
-    each = zip(ended.status, relative, errors.values(), growth, strict=True)
+    error, status = errors.values(), ended.status
+    if precision is torch.float64 and getattr(solver, "rtol", rtol) is None:
+        status = list(map(_in_single, status, relative, error))
+    each = zip(status, relative, error, growth, strict=True)
     return LinearSolution(z, [_judged(*one, rtol, precision) for one in each], relative, errors)
 
 
@@ -129,6 +135,12 @@ def _after_a_count(residual: float, first: float) -> Status:
     if not math.isfinite(residual):
         return Status.NONFINITE
     return Status.DIVERGED if residual > first else Status.MAX_STEPS
+
+
+def _in_single(status: Status, residual: float, error: float) -> Status:
+    """The status of a row for which no tolerance was given: stopped by rounding where float32 would be done, it has converged."""
+    done = status is Status.STAGNATED and max(residual, error) <= SINGLE
+    return Status.CONVERGED if done else status
 
 
 def _judged(status: Status, residual: float, error: float, growth: float, rtol: float, precision: torch.dtype) -> Status:
