@@ -6,17 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.fixedpoint.solver import trusted_in
-from steadygrad.gradient.instead import exact_instead
-from steadygrad.gradient.look import Seen
-from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
-from steadygrad.gradient.shift import Rest, Shift, Steady
+from steadygrad.gradient.shift import Steady
+from steadygrad.gradient.trust import Doubts, Trust
 from steadygrad.iteration.error import HELD, Errors
-from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import GMRES, Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
@@ -124,20 +120,20 @@ class Adjoint:
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
-            shift, unsteady = (None, False) if transpose else self._rest_of_the_way(b, solved, changes)
-            parts = None if transpose or self.solver.counts else self._parts(b, solved, units)
+            trust = Trust(jacobian, b, solved, units, self.solver.counts, self._roughly)
+            doubts = Doubts() if transpose else trust.doubts(self.steady, changes)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
                 residual=max(solved.residual),
                 errors=solved.errors,
                 changes=changes,
-                shift=None if shift is None else shift.gradient,
-                gradient_error=parts,
+                shift=doubts.shift,
+                gradient_error=doubts.parts,
                 method=self.method,
                 problems=problems,
             )
-            self._report(self.record.last, fell_back, unsteady)
+            self._report(self.record.last, fell_back, doubts)
             return layout.split(solved.z)
 
     def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
@@ -175,58 +171,6 @@ class Adjoint:
             changes.values()
         return changes
 
-    def _rest_of_the_way(self, b: Tensor, solved: LinearSolution, changes: Errors) -> tuple[Shift | None, bool]:
-        """How much the gradient changes on it, None where nobody looks; and whether the state is not steady after all.
-
-        Of the problems that were said to be steady and whose adjoint was found, for all cotangents.
-        """
-        if self.steady is None:
-            return None, False
-        found = Status.MAX_STEPS if self.solver.counts else Status.CONVERGED
-        steady, answered = self.steady, [status is found or status is Status.CONVERGED for status in solved.status]
-        if not all(answered):
-            steady = steady.where(numpy.array(answered).reshape(self.jacobian.copies, -1).min(axis=0))
-            if not steady.said.any():
-                return None, False
-        moves = self._loss_moves(b, numpy.array(changes.values()), steady)
-        shift = None if self.solver.counts else self._shift(b, solved.z, steady, moves)
-        trusted = trusted_in(self.jacobian.precision)
-        far = shift is not None and shift.distance > SLACK * trusted
-        return shift, far or bool((moves > trusted).any())
-
-    def _loss_moves(self, b: Tensor, change: Numbers, steady: Steady) -> Numbers:
-        """The change of the loss still to come, one a problem, over what it is where the state changes by its own size.
-
-        No more than the relative distance of the state, and far less where it has to go in directions that the loss ignores.
-        """
-        (size,) = leaf_norms([b], self.jacobian.layout.sizes)
-        copies = self.jacobian.copies
-        with numpy.errstate(all="ignore"):
-            possible = (size.reshape(copies, -1, size.shape[1]) * steady.sizes).sum(axis=2)
-            moves: Numbers = numpy.fmax.reduce(numpy.abs(change).reshape(copies, -1) / possible)
-        return numpy.where(steady.said & (moves == moves), moves, 0.0)
-
-    def _shift(self, b: Tensor, z: Tensor, steady: Steady, moves: Numbers) -> Shift | None:
-        """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
-        one, copies = self.jacobian.one, self.jacobian.copies
-        rest = Rest(one, list(map(Seen, z.chunk(copies), b.chunk(copies))), steady, trusted_in(one.precision), self._roughly)
-        doubted = rest.doubted(moves)
-        return rest.shift(doubted) if doubted or rest.matters() else None
-
-    def _parts(self, b: Tensor, solved: LinearSolution, units: Tensor | None) -> float | None:
-        """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
-        one, copies = self.jacobian.one, self.jacobian.copies
-        found = numpy.array([status is Status.CONVERGED for status in solved.status])
-        whole = numpy.where(found, numpy.array(solved.error), 0.0)
-        given, (scaled,) = b, _times(units, solved.z)
-        errors = errors_of_leaves(scaled, whole, one.layout.sizes, lambda: given - solved.z + self.jacobian.vjp(solved.z))
-        if not somewhere(bool((errors > DOUBT * trusted_in(one.precision)).any())):
-            return None
-        mask = torch.from_numpy(found).to(b.device).unsqueeze(1)
-        z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (solved.z, b))
-        seen = list(map(Seen, z.chunk(copies), b.chunk(copies)))
-        return gradient_error(one, seen, numpy.split(errors, copies), trusted_in(one.precision), self._roughly)
-
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
         operator, units = self._operator(jacobian, b, transpose)
@@ -250,7 +194,7 @@ class Adjoint:
         one = self.jacobian.one
         return _COUPLED if self.shards is None and coupled_in(one, one.h) else ""
 
-    def _report(self, adjoint: AdjointSolution, fell_back: bool, unsteady: bool) -> None:
+    def _report(self, adjoint: AdjointSolution, fell_back: bool, doubts: Doubts) -> None:
         if self.moved and somewhere(self.jacobian.structurally_zero):
             report_failure(_NO_PATH, self.on_failure)
         asked_for = adjoint.status is Status.MAX_STEPS and self.solver.counts
@@ -262,13 +206,8 @@ class Adjoint:
                 f"{self._coupled()}",
                 self.on_failure,
             )
-        if unsteady:
-            exact = exact_instead(max(1, self.forward_steps))
-            report_failure(f"{_UNSTEADY.format(magnitude(abs(adjoint.remaining)))} {exact}", self.on_failure)
-        elif adjoint.shift is not None and adjoint.shift > SHY * trusted_in(self.jacobian.precision):
-            report_failure(_SHIFTS.format(magnitude(adjoint.shift)), self.on_failure)
-        if adjoint.gradient_error is not None and adjoint.gradient_error > trusted_in(self.jacobian.precision):
-            report_failure(_PARTS.format(magnitude(adjoint.gradient_error)), self.on_failure)
+        for message in doubts.messages(self.jacobian.precision, lambda: abs(adjoint.remaining), self.forward_steps):
+            report_failure(message, self.on_failure)
 
 
 def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
@@ -283,29 +222,7 @@ HOLDS = 3
 """States that are held for the change of the loss: the adjoint, F(h) and h."""
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
-SHY = 0.8
-"""The share of what is trusted from which on a change of the gradient is reported: it is known to about a fifth of itself."""
-SLACK = 1.5
-"""A distance by a solve with J that exceeds what is trusted by this factor contradicts the estimate of the search."""
-
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "
-
-_UNSTEADY = (
-    "the state is not steady: to first order the loss would still change by {} on the way to the steady state, so the gradient "
-    "belongs to neither. F moves little in a step, but has far to go. Lower rtol and raise max_steps, use forward=Anderson(...) "
-    "or Newton(), or take larger steps in F."
-)
-
-_SHIFTS = (
-    "the state is as near as was asked for, but its gradient is not: on the way that is left to the steady state it would change "
-    "by {} of itself, by the worst of what F depends on. It depends strongly on the state there, or is small because large parts "
-    "cancel. Lower the rtol of forward= and raise max_steps; a tolerance below 1e-6 needs float64."
-)
-
-_PARTS = (
-    "the adjoint is as precise as was asked for, but a gradient is not: by the worst of what F depends on it is off by {} of "
-    "itself, since it is small because large parts cancel. Lower the rtol of gradient=, e.g. gradient=Implicit(Auto(rtol=1e-6))."
-)
 
 _COUPLED = (
     " F couples the problems of the batch, as a mean over the batch or batch_norm in training mode does, so that they cannot be "
