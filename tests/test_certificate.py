@@ -55,7 +55,7 @@ def captured_adjoint(gradient, F, h0):
     return torch.autograd.grad(value.square().sum(), c)[0].reshape(1, -1)
 
 
-@pytest.mark.parametrize(("gradient", "products"), [("neumann-rbp", 21), ("one-step", 1), ("dense", 36)])
+@pytest.mark.parametrize(("gradient", "products"), [("neumann-rbp", 21), ("one-step", 1), ("dense", 37)])
 def test_products(gradient, products):
     F, W, _, h0 = tanh_problem()
     solution = sg.steady_state(F, h0, gradient=gradient)

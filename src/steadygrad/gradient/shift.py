@@ -24,8 +24,8 @@ from steadygrad.update.jacobian import Jacobian, NoSecondDerivativeError
 
 NEAR = 3e-3
 """States nearer than this share of what is trusted (1 %) are not looked at, to which well-converged calls with the default
-tolerance belong (4e-6 to 2e-5 for tanh nets up to ρ = 0.8). Of the problems of tools/hunt, fewer than one in a thousand has a gradient
-that is more than three hundred times further off than its state."""
+tolerance belong (4e-6 to 2e-5 for tanh nets up to ρ = 0.8). Of the problems of tools/hunt, fewer than one in a thousand has a
+gradient that is more than three hundred times further off than its state."""
 DOUBT = 3.0
 """A distance that the adjoint proves to be larger than its estimate by this factor is worked out anew."""
 GAIN = 30.0
