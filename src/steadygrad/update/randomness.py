@@ -95,8 +95,7 @@ class FrozenRandomness:
         own draws have then changed in number, while nobody else has drawn.
         """
         assert self._start is not None, "draws are only seen in a call that had a start"
-        last, agreed = first, 1  # twice is enough for the first call, lest every solve beside an idle thread pay for more
-        needed = AGREED if first is None else 2
+        last, agreed = first, 1
         for _ in range(TRIES):
             self._set(self._start)
             result = function()
@@ -105,7 +104,8 @@ class FrozenRandomness:
             now = self._states()
             agreed = agreed + 1 if last is not None and _same(last, now) else 1
             last = now
-            if agreed >= needed or (self._end is not None and _same(self._end, now)):
+            drew_nothing = first is not None and _same(self._start, now)
+            if agreed >= AGREED or drew_nothing or (self._end is not None and _same(self._end, now)):
                 self._end = now
                 return result
         raise SteadyStateError(
