@@ -24,7 +24,7 @@ from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import LinearSolution, System, precision_of
 from steadygrad.state.rows import norm
-from steadygrad.state.shards import columns_of_all
+from steadygrad.state.shards import columns_of_all, everywhere
 from steadygrad.update.jacobian import Linear
 
 LARGE = 2**15
@@ -187,7 +187,7 @@ def _patience(problem: System) -> Patience:
     rows, columns = problem.b.shape
     if rows * columns_of_all(columns) >= LARGE:
         return BIG
-    return LIGHT if getattr(problem.jacobian, "light", False) else SMALL
+    return LIGHT if everywhere(getattr(problem.jacobian, "light", False)) else SMALL
 
 
 def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
