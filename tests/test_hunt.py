@@ -133,6 +133,7 @@ def solved():
     ("family", "seed"),
     [
         ("bratu", 806508),
+        ("bratu", 1101176),
         ("demand_inversion", 631590),
         ("kuramoto", 431259),
         ("load_flow", 424500),

@@ -86,9 +86,13 @@ class Look:
             change.correct(errors(i, change.residual))
         return self.of_gradients(little)
 
-    def of_products(self) -> float:
-        """‖(J(h + ahead) − J(h))ᵀ z‖ / ‖b‖ of the worst problem and cotangent: the residual that z has there."""
-        return max(change.of_products() for change in self._changes)
+    def of_products(self, gains: Numbers) -> float:
+        """‖(J(h + ahead) − J(h))ᵀ z‖, the residual that z has there, over ‖b‖ of the worst problem and cotangent.
+
+        Or, if that is more, what it becomes with the gains of (I − J)⁻¹ that are known, one a problem, over ‖z‖: where b hardly
+        excites a slow direction and the change of J does, that is the larger one.
+        """
+        return max(change.of_products(gains) for change in self._changes)
 
     def of_gradients(self, little: float) -> float:
         """The relative change of the gradient, by the worst of what F depends on besides the state, and the worst cotangent.
@@ -144,11 +148,11 @@ class Change:
         self.residual = seen.b - seen.z + before
         """What z leaves of its equation at the first."""
 
-    def of_products(self) -> float:
-        """The change of Jᵀz over the size of b, of the worst problem."""
-        change, size = leaf_norms([self._products, self.seen.b], (self._products.shape[1],))
+    def of_products(self, gains: Numbers) -> float:
+        """The change of Jᵀz over the size of b, or, times a gain, of z, of the worst problem."""
+        change, b, z = leaf_norms([self._products, self.seen.b, self.seen.z], (self._products.shape[1],))
         with numpy.errstate(all="ignore"):
-            found = float(numpy.nan_to_num(change / size, nan=0.0, posinf=numpy.inf).max())
+            found = float(numpy.nan_to_num(numpy.fmax(change / b, gains[:, None] * change / z), nan=0.0, posinf=numpy.inf).max())
         return found if bool(self._products.isfinite().all()) else numpy.inf
 
     def settle(self, solve: Callable[[Jacobian, Tensor, bool], Tensor]) -> None:

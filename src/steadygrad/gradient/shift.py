@@ -39,9 +39,6 @@ LONG = 0.1
 """Nor one that is this share of what is trusted away by its own estimate (a state 0.5 % off, its gradient 1.7 %)."""
 SURE = 0.3
 """A first look, along the last step, that finds less than this share of what is trusted is enough."""
-BEFORE = 0.1
-"""And this share of what z leaves of its equation there: that is before I − J is inverted, with a gain that may be ten times that
-of z (five, and a gradient 1.2 % off at 0.2 %, near the fold of a boundary value problem)."""
 
 
 class Steady(NamedTuple):
@@ -119,11 +116,11 @@ class Rest:
         """
         if not doubted and not (self.steady.accelerated and self._may_be_far()):
             first = self._looked(self._along_the_step())
-            left, shift = first.of_products(), first.of_gradients(SURE * self.trusted)
+            shift = max(first.of_products(self._longer()), first.of_gradients(SURE * self.trusted))
             if not first.sees:
                 return Shift(numpy.nan, self._farthest(self.steady.distances))
-            if not somewhere(shift > SURE * self.trusted or left > BEFORE * self.trusted):
-                return Shift(max(left, shift), self._farthest(self.steady.distances))
+            if not somewhere(shift > SURE * self.trusted):
+                return Shift(shift, self._farthest(self.steady.distances))
         ahead = self._by_newton(self.jacobian, self._rounded_residual())
         look = self._looked(self._along_the_step() if ahead is None else ahead)
         distance = self.steady.distances if ahead is None else self._relative(ahead) * look.stretch()
@@ -171,11 +168,14 @@ class Rest:
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""
         moved = self.steady.only(self.jacobian.moved())
-        (step,) = leaf_norms([moved], self.jacobian.layout.sizes)
+        return moved * torch.from_numpy(self._longer()).to(moved).unsqueeze(1)
+
+    def _longer(self) -> Numbers:
+        """How many times longer than its last step the way of each problem is: a gain of (I − J)⁻¹ in that direction."""
         with numpy.errstate(all="ignore"):
-            longer = self.steady.distances / in_worst_leaf(step, self.steady.sizes)
+            longer = self.steady.distances / self._relative(self.steady.only(self.jacobian.moved()))
         longer[~numpy.isfinite(longer)] = 0.0  # a state that does not move
-        return moved * torch.from_numpy(longer).to(moved).unsqueeze(1)
+        return longer
 
     def _relative(self, ahead: Tensor) -> Numbers:
         """How long that way is for each problem, relative, in its worst leaf."""
