@@ -140,6 +140,7 @@ def solved():
         ("load_flow", 663212),
         ("mirror_descent", 680034),
         ("nonnegative_factors", 623365),
+        ("quasispecies", 1102946),
         ("set_attention", 652404),
     ],
     ids=lambda value: str(value),

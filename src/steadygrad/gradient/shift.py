@@ -31,7 +31,7 @@ DOUBT = 3.0
 GAIN = 30.0
 """How much further than its last step a number of the state may have to go, for a guess without looking."""
 MANY = 0.1
-"""The share of the numbers of a state that may be small by chance, as where they change sign."""
+"""The share of the numbers of a state with both signs that may be small by chance."""
 FAR = 0.03
 """A state that may be further than this share of what is trusted is not looked at along its last step: Broyden's and Anderson's
 last steps say nothing of the slow directions that they have hardly excited (states 4 % off at an estimate of 0.1 %)."""
@@ -101,13 +101,20 @@ class Rest:
         return bool((self.steady.distances > NEAR * self.trusted).any()) or self._small_numbers_move()
 
     def _small_numbers_move(self) -> bool:
-        """Whether many numbers of a state may still change by more than is trusted of themselves.
+        """Whether numbers of a state that are not small by chance may still change by more than is trusted of themselves.
 
-        A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything.
+        A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything. Where its
+        numbers have both signs, some are small by chance, and only many count; where they have one, each does.
         """
         moved, h = self.steady.only(self.jacobian.moved()), self.jacobian.h
         moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
-        return somewhere(bool((moving.sum(dim=1) > MANY * h.shape[1]).any()))
+        if not somewhere(bool(moving.any())):
+            return False
+        found = bool((moving.sum(dim=1) > MANY * h.shape[1]).any())
+        for part, numbers in zip(*(v.split(self.jacobian.layout.sizes, dim=1) for v in (moving, h)), strict=True):
+            if numbers.shape[1]:
+                found |= bool((part.any(dim=1) & (numbers.amin(dim=1) * numbers.amax(dim=1) >= 0)).any())
+        return somewhere(found)
 
     def shift(self, doubted: bool) -> Shift:
         """How much the gradient changes on the way: along the last step first, then, unless that is little, where it leads to.
