@@ -1,5 +1,7 @@
 """What a hypergradient says about itself: degenerate parameters, training that is not over, an exact check."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -166,3 +168,33 @@ class TestSecondDerivative:
     def test_a_right_one_passes(self):
         assert self.run(lambda part: part, check=True).agreement == pytest.approx(1, rel=1e-9)
         assert len(self.run(lambda part: part, hyper.tune, progress=False, meta_steps=2).history) == 2
+
+
+@pytest.mark.parametrize(("rtol", "said"), [(8e-3, True), (1e-7, False)])
+def test_a_hypergradient_that_is_worse_than_its_adjoint_is_reported(rtol, said):
+    """c·z is a small part of ‖c‖·‖z‖, so that a z right to 0.4 % leaves it far off."""
+    generator = torch.Generator().manual_seed(3)
+    A, b, c = (torch.randn(*shape, generator=generator) for shape in ((60, 60), (60,), (60,)))
+    A = 0.9 * A / torch.linalg.eigvals(A).abs().max()
+    z = torch.linalg.solve(torch.eye(60) - A.T, b)
+    z = z / z.norm()
+    c = c - (c @ z) * z
+    c = c / c.norm() + 0.005 * z
+
+    def found(method):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimate = hyper.hypergradient(
+                lambda h, values, batch: A @ h + 1 + values["w"] * c,
+                {"w": torch.tensor(0.3)},
+                lambda h, values: h @ b,
+                batches=[None],
+                steps=500,
+                state=torch.zeros(60),
+                method=method,
+            )
+        return estimate.gradients["w"], [str(warning.message) for warning in caught]
+
+    (exact, _), (given, words) = found("dense"), found(sg.Implicit(sg.GMRES(rtol=rtol)))
+    assert bool((given - exact).abs() > 0.01 * exact.abs()) is said
+    assert any("a hypergradient is not" in text for text in words) is said

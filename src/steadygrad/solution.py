@@ -137,6 +137,11 @@ class Errors(Protocol):
     def values(self) -> list[float]: ...
 
 
+def worst(numbers: list[float]) -> float:
+    """The largest of some numbers; NaN where one of them is."""
+    return math.nan if any(number != number for number in numbers) else max(numbers)
+
+
 @dataclass(frozen=True)
 class AdjointSolution:
     """The certificate of one adjoint solve (I − Jᵀ) z = b.
@@ -162,7 +167,7 @@ class AdjointSolution:
     """Products with J or Jᵀ, the certificate's own included."""
     residual: float
     """The largest of all problems."""
-    method: object
+    method: object = field(compare=False)
     """The solver."""
     errors: Errors = field(repr=False, compare=False)
     changes: Errors = field(repr=False, compare=False)
@@ -179,7 +184,11 @@ class AdjointSolution:
     @property
     def solver(self) -> str:
         """The solver, as code that pastes back."""
-        return repr(self.method)
+        return self.method if isinstance(self.method, str) else repr(self.method)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files hold the solver's text: it may be of a class that only the program knows."""
+        return {**self.__dict__, "method": self.solver}
 
     @property
     def remaining(self) -> float:
@@ -189,7 +198,7 @@ class AdjointSolution:
     @property
     def error_estimate(self) -> float:
         """The largest estimate of all problems, worked out when asked for."""
-        return max(self.errors.values())
+        return worst(self.errors.values())
 
     @property
     def converged(self) -> bool | Tensor:
@@ -247,7 +256,7 @@ class Solution:
     @property
     def error_estimate(self) -> float:
         """An estimate of ‖h − h*‖ / ‖h*‖, from the last steps: the largest of all problems, in the worst leaf of the state."""
-        return math.nan if self.errors is None else max(self.errors.values())
+        return math.nan if self.errors is None else worst(self.errors.values())
 
     @property
     def status(self) -> Status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.gradient.shift import Steady
 from steadygrad.gradient.trust import Doubts, Trust
-from steadygrad.iteration.error import HELD, Errors
+from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import GMRES, Auto, Dense
 from steadygrad.linear.series import instead_of_what_failed
@@ -26,6 +26,7 @@ from steadygrad.solution import (
     Status,
     magnitude,
     report_failure,
+    worst,
 )
 from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
@@ -116,7 +117,7 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            changes = self._changes(solved.z, jacobian.moves())
+            changes = self._changes(solved.z)
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
@@ -125,7 +126,7 @@ class Adjoint:
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
-                residual=max(solved.residual),
+                residual=worst(solved.residual),
                 errors=solved.errors,
                 changes=changes,
                 shift=doubts.shift,
@@ -155,21 +156,10 @@ class Adjoint:
     def _failed(self, solved: LinearSolution) -> bool:
         return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
 
-    def _changes(self, z: Tensor, moves: Callable[[], Tensor]) -> Errors:
-        """zᵀ(F(h) − h) of each problem: later, where nobody waits for it and little is held until somebody asks."""
-        shards = self.shards
-
-        def work() -> list[float]:
-            with sharing(shards):
-                found: list[float] = total((z.double() * moves()).sum(dim=1)).tolist()
-                return found
-
-        changes = Errors(work, holds=True)
-        if shards is None and HOLDS * z.numel() < HELD:
-            changes.put_off()
-        else:
-            changes.values()
-        return changes
+    def _changes(self, z: Tensor) -> Errors:
+        """zᵀ(F(h) − h) of each problem. Worked out at once, since z is handed out and may be changed; read when asked for."""
+        found = total((z.double() * self.jacobian.moved()).sum(dim=1))
+        return Errors(found.tolist)
 
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
@@ -192,7 +182,8 @@ class Adjoint:
     def _coupled(self) -> str:
         """What to say of problems that were solved apart and failed, where they are none of their own."""
         one = self.jacobian.one
-        return _COUPLED if self.shards is None and coupled_in(one, one.h) else ""
+        asked = self.on_failure != "ignore" and self.shards is None
+        return _COUPLED if asked and coupled_in(one, one.h) else ""
 
     def _report(self, adjoint: AdjointSolution, fell_back: bool, doubts: Doubts) -> None:
         if self.moved and somewhere(self.jacobian.structurally_zero):
@@ -218,8 +209,6 @@ LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
 
 
-HOLDS = 3
-"""States that are held for the change of the loss: the adjoint, F(h) and h."""
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "

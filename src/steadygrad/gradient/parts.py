@@ -11,6 +11,7 @@ from torch import Tensor
 from steadygrad.gradient.look import Look, Seen, signs_like
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state.shards import somewhere
+from steadygrad.update import agree
 from steadygrad.update.jacobian import Jacobian
 
 DOUBT = 0.03
@@ -52,7 +53,10 @@ def gradient_error(
     guess = max(look.corrected(guessed, SURE * trusted) for guessed in (along, across))
     if not somewhere(guess > SURE * trusted):
         return guess
-    return look.corrected(lambda _, residual: solve(jacobian, residual, False), SURE * trusted)
+    found = look.corrected(lambda _, residual: solve(jacobian, residual, False), SURE * trusted)
+    if found > trusted and not agree(jacobian.h + look.there.moved(), jacobian.h + jacobian.moved(), jacobian.precision):
+        return numpy.nan  # F closes over something that has changed since
+    return found
 
 
 def errors_of_leaves(z: Tensor, errors: Numbers, sizes: Sequence[int], residual: Callable[[], Tensor]) -> Numbers:

@@ -45,9 +45,8 @@ class Several(Jacobian):
     def structurally_zero(self) -> bool:
         return self._one.structurally_zero
 
-    def moves(self) -> Callable[[], Tensor]:
-        one, copies = self._one.moves(), self.copies
-        return lambda: one().repeat(copies, 1)
+    def moved(self) -> Tensor:
+        return self._one.moved().repeat(self.copies, 1)
 
     def part(self, rows: Tensor) -> Jacobian | None:
         return None

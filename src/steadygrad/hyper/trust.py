@@ -16,6 +16,8 @@ from steadygrad.solution import AdjointSolution, OnFailure, Status, magnitude, r
 UNFINISHED = 0.01
 """Part of the objective that training may still change before an implicit method says so. On networks for MNIST, hypergradients
 within 2 % of BPTT's had at most 0.005, those 10 % or more off 0.001 to 0.09: it sees some of the wrong ones, not all."""
+IMPRECISE = 0.01
+"""How far off the error of its adjoint may make a hypergradient before it is reported."""
 AGREEMENT = 0.25
 """How far from 1 the agreement may be before it is reported."""
 
@@ -40,6 +42,7 @@ def judged(inner: Inner, chosen: Chosen, on_failure: OnFailure) -> Hypergradient
     say(chosen.doubt, on_failure)
     if isinstance(method, Implicit) and chosen.doubt is None:
         say(unsolved(estimate.adjoints, cut=method.adjoint.counts), on_failure)
+        say(imprecise(estimate.adjoints), on_failure)
     if isinstance(method, Implicit) and not method.adjoint.counts:  # a series cut on purpose claims no steady state
         say(unfinished(estimate.left, loss), on_failure)
     return Hypergradient(
@@ -92,6 +95,17 @@ def unsolved(adjoints: Sequence[AdjointSolution], cut: bool) -> str | None:
         f"relative error {magnitude(worst.error_estimate)}. The implicit hypergradient cannot be relied on: near the end of a "
         'network\'s training I - J is nearly singular, and further from it the series in J grows. method="bptt" is exact for the '
         'steps as they were, and so is "forward", in flat memory.'
+    )
+
+
+def imprecise(adjoints: Sequence[AdjointSolution]) -> str | None:
+    """Words for adjoints that are as precise as was asked for, but not enough for a hyperparameter; None if all are."""
+    worst = max((a.gradient_error for a in adjoints if a.gradient_error is not None), default=0.0)
+    if not worst > IMPRECISE:
+        return None
+    return (
+        f"the adjoint is as precise as was asked for, but a hypergradient is not: the worst is off by {magnitude(worst)} of "
+        "itself, since it is small because large parts cancel. Lower the rtol of method=, e.g. method=Implicit(Auto(rtol=1e-6))."
     )
 
 

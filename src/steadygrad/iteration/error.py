@@ -200,9 +200,14 @@ class Errors:
         return cls(list, False, numbers)
 
     @classmethod
-    def later(cls, number: Callable[[], float]) -> Errors:
-        """The estimate for a single problem, for which vectors are held until somebody asks."""
-        errors = cls(lambda: [number()], True)
+    def later(cls, number: Callable[[], float], states: list[Any]) -> Errors:
+        """The estimate for a single problem, worked out from states that are held until somebody asks.
+
+        NaN where they have been changed since: F may keep what it returned, and write into it.
+        """
+        held = [v for state in states for v in state if isinstance(v, Tensor) and not v.is_inference()]
+        versions = [v._version for v in held]
+        errors = cls(lambda: [number() if versions == [v._version for v in held] else math.nan], True)
         errors.put_off()
         return errors
 
@@ -222,8 +227,9 @@ class Errors:
 
     def values(self) -> list[float]:
         """The estimates."""
+        work = self.work  # first: another thread may be asking too
         if self._known is None:
-            self._known = self.work()
+            self._known = work()
             self.work = list  # for the memory of what it was worked out from
         return self._known
 

@@ -39,6 +39,8 @@ SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
 """An iterate that is this share of its steps, laid end to end, away from where it was, travels; one in a cycle is not."""
+BESIDES = 8
+"""Vectors that a state may hold besides two a step of its trail: earlier states of accelerated solvers, and the value."""
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Run:
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
         self._large = start.numel() > LARGE
-        little = self.judge.alone and start.numel() * (goal.trail + 1) < HELD and current() is None
+        little = self.judge.alone and start.numel() * (2 * goal.trail + BESIDES) < HELD and current() is None
         self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
         """Whether nobody waits for the distance, and little is held until somebody asks."""
 
@@ -279,7 +281,8 @@ class Run:
         assert self.kept.value is not None, "every row that ends is kept"
         judge = self.judge
         later = partial(distance_of_one, self.solver, list(self.trail), judge, self.goal)
-        errors = Errors.later(later) if self._later else Errors.known(self.distance.tolist())
+        waits = self._later and self.step == self.goal.limit and judge.statuses[0] is not Status.NONFINITE
+        errors = Errors.later(later, list(self.trail)) if waits else Errors.known(self.distance.tolist())
         return Ended(
             value=self.kept.value,
             status=judge.statuses,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -105,12 +105,7 @@ class Jacobian:
 
     def moved(self) -> Tensor:
         """F(h) − h, where F was linearised."""
-        return self.moves()()
-
-    def moves(self) -> Callable[[], Tensor]:
-        """How to work out F(h) − h, where F was linearised, without its graph."""
-        flatten, images, h = self.layout.flatten, [output.detach() for output in self.outputs], self.h
-        return lambda: flatten(images) - h
+        return self.layout.flatten([output.detach() for output in self.outputs]) - self.h
 
     def part(self, rows: Tensor) -> Jacobian | None:
         """J of some of the problems, linearised for them alone; None where F is not what it was when all were.
