@@ -51,11 +51,17 @@ class Row:
 
 Rows = Iterator[Row]
 
+TURN = 10.0
+"""Milliseconds of a turn in a race, about; at least one call."""
+MOST_CALLS = 20
+"""Calls in a turn, at most."""
+
 
 def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_than: float | None = None) -> dict[str, Figures]:
     """Time several ways of doing the same in rounds that take turns, so that a busy machine disturbs all alike.
 
-    The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's time in that
+    A turn is a few calls running, as a training makes them, of which the mean is taken: a single call would find the caches full
+    of the others' code. The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's time in that
     round, with its quartiles. Each round starts with another run. One round more is taken to warm up; with
     `drop_slower_than`, who took that many times the fastest there is not run again, and that one time is what is known.
     """
@@ -65,6 +71,7 @@ def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_t
     limit = float("inf") if drop_slower_than is None else drop_slower_than * min(first.values())
     staying = [name for name in names if first[name] <= limit or name == reference]
     taken: dict[str, list[float]] = {name: [] for name in staying}
+    calls = {name: _calls_in_a_turn(runs[name]) if effort.seconds else 1 for name in staying}
     gc.collect()
     gc.freeze()  # what was there before is not looked through again in the middle of a measurement
     started = time.perf_counter()
@@ -73,15 +80,22 @@ def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_t
             break
         turn = number % len(staying)
         for name in staying[turn:] + staying[:turn]:
-            taken[name].append(_milliseconds(runs[name]))
+            taken[name].append(_milliseconds(runs[name], calls[name]))
     gc.unfreeze()
     return {name: _summary(taken.get(name) or [first[name]], taken[reference]) for name in names}
 
 
-def _milliseconds(run: Callable[[], object]) -> float:
+def _calls_in_a_turn(run: Callable[[], object]) -> int:
+    """By a second call, since the first may have waited for a compiler."""
+    return min(max(1, round(TURN / _milliseconds(run))), MOST_CALLS)
+
+
+def _milliseconds(run: Callable[[], object], calls: int = 1) -> float:
+    """The mean of so many calls running."""
     started = time.perf_counter()
-    run()
-    return 1000 * (time.perf_counter() - started)
+    for _ in range(calls):
+        run()
+    return 1000 * (time.perf_counter() - started) / calls
 
 
 def _summary(times: list[float], reference: list[float]) -> Figures:

@@ -157,9 +157,12 @@ class Adjoint:
         return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
 
     def _changes(self, z: Tensor) -> Errors:
-        """zᵀ(F(h) − h) of each problem. Worked out at once, since z is handed out and may be changed; read when asked for."""
-        found = total((z.double() * self.jacobian.moved()).sum(dim=1))
-        return Errors(found.tolist)
+        """zᵀ(F(h) − h) of each problem. Worked out at once, since z is handed out and may be changed."""
+        moved = self.jacobian.moved()
+        found = total(torch.linalg.vecdot(z, moved)).tolist()  # F(h) − h has fewer digits than this loses
+        if any(not (LEAST < abs(number) < MOST) for number in found):
+            found = total((z.double() * moved).sum(dim=1)).tolist()
+        return Errors.known(found)
 
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
@@ -207,8 +210,8 @@ def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
 
 LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
-
-
+LEAST, MOST = 1e-25, 1e25
+"""Between these a sum of products in float32 has lost none of them to the range of the dtype."""
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "

@@ -279,13 +279,15 @@ class Run:
 
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"
-        judge = self.judge
-        later = partial(distance_of_one, self.solver, list(self.trail), judge, self.goal)
-        waits = self._later and self.step == self.goal.limit and judge.statuses[0] is not Status.NONFINITE
-        errors = Errors.later(later, list(self.trail)) if waits else Errors.known(self.distance.tolist())
+        judge, trail = self.judge, list(self.trail)
+        statuses = judge.statuses
+        if self._later and self.step == self.goal.limit and statuses[0] is not Status.NONFINITE:
+            errors = Errors.later(partial(distance_of_one, self.solver, list(trail), judge, self.goal), trail)
+        else:
+            errors = Errors.known(self.distance.tolist())
         return Ended(
             value=self.kept.value,
-            status=judge.statuses,
+            status=statuses,
             steps=self.step,
             residuals=judge.trace,
             first=judge.first,
@@ -294,7 +296,7 @@ class Run:
             distance=self.distance,
             scale=judge.scale,
             iterates=self.iterates,
-            trail=list(self.trail),
+            trail=trail,
             rows=self.kept.rows,
             ends=judge.ends,
             errors=errors,

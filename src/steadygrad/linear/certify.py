@@ -59,8 +59,10 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         trail=solver.trail,
     )
-    system = System(jacobian, b)
-    ended = drive(solver, system, _start(b, start, size), goal, divide=rtol is not None)
+    begin = _start(b, start, size)
+    system = System(jacobian, b, begin if start is None else None)
+    ended = drive(solver, system, begin, goal, divide=rtol is not None)
+    del begin  # for its memory
     length = norms(ended.value)
     residual, r = _true_residual(solver, system, ended, length, eps)
     if rtol is not None and not solver.biased:

@@ -20,6 +20,8 @@ class System:
 
     jacobian: Linear
     b: Tensor
+    zero: Tensor | None = None
+    """The start, where it is known to be zero: nobody has to look at its numbers."""
 
     @property
     def leap(self) -> int:
@@ -41,11 +43,14 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b - z + self.jacobian.vjp(z) if somewhere(bool(z.any())) else self.b
+        return self.b if self._is_zero(z) else self.b - z + self.jacobian.vjp(z)
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.jacobian.vjp(z) + self.b if somewhere(bool(z.any())) else self.b
+        return self.b if self._is_zero(z) else self.jacobian.vjp(z) + self.b
+
+    def _is_zero(self, z: Tensor) -> bool:
+        return z is self.zero or not somewhere(bool(z.any()))
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""
