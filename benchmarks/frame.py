@@ -61,9 +61,9 @@ def race(runs: Mapping[str, Callable[[], object]], effort: Effort, drop_slower_t
     """Time several ways of doing the same in rounds that take turns, so that a busy machine disturbs all alike.
 
     A turn is a few calls running, as a training makes them, of which the mean is taken: a single call would find the caches full
-    of the others' code. The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's time in that
-    round, with its quartiles. Each round starts with another run. One round more is taken to warm up; with
-    `drop_slower_than`, who took that many times the fastest there is not run again, and that one time is what is known.
+    of the others' code. The first of `runs` is the reference: `ratio` is the median over rounds of the time over the reference's
+    time in that round, with its quartiles. Each round starts with another run. Two calls more are taken to warm up; with
+    `drop_slower_than`, who took that many times the fastest in the first is not run again, and that one time is what is known.
     """
     names = list(runs)
     reference = names[0]
