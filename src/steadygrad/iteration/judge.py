@@ -123,7 +123,7 @@ class Judge:
         if not total.all():
             relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         self.total = total
-        return excess, float(relative.max())
+        return excess, relative.max().item()
 
     def _with_vanishing_leaves(self, residual: Numbers, reach: Callable[[], Numbers]) -> Numbers:
         """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
