@@ -210,7 +210,7 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
         kept = sort(found)
         assert all(len(setting.trials) == len(trials(setting.mode)) for setting in kept.all)
     kept = sort([*both(), back, readout, longer])
-    assert [setting.setting["passes"] for setting in kept.longer] == [900]
+    assert [setting.setting["passes"] for setting in kept.published.longer] == [900]
     base = kept.corrected
     changes = [base.changes(other) for other in fidelity.departures(base)]
     assert changes == [{"mode": ("corrected", "as-published")}, {"slope": (3.0, 0.5)}]

@@ -92,6 +92,11 @@ class Group:
         return self.setting["mode"]
 
     @property
+    def heading(self) -> str:
+        """The mode, and how long was trained where that is the paper's."""
+        return TITLES[self.mode] + (f", {self.length}" if self.mode == "as-published" and self.length.full else "")
+
+    @property
     def graph(self) -> str:
         return self.setting.get("graph", "")
 

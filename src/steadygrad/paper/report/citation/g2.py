@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 
 from steadygrad.paper.report.citation.trials import PAPER, validation
+from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.trial import Group
 from steadygrad.paper.report.verdicts import Gap, Outcome, all_of
 
@@ -24,6 +25,12 @@ def order(place: Group) -> Outcome:
 
 def seeds(place: Group) -> int:
     return min(len(place.of(method)) for method in METHODS)
+
+
+def longer_ones(found: Found, judged: Group) -> list[Group]:
+    """Trials as published that are longer than those that were judged, and as yet too few."""
+    known = [place for place in found.lengths("cora") if place.length.ran > judged.length.ran]
+    return [place for place in known if place.of(METHODS[0]) or place.of(METHODS[1])]
 
 
 def paper_errors() -> float:

@@ -64,11 +64,6 @@ def validation(trial: Trial) -> float:
     return 100 * trial.result["validation_accuracy"]
 
 
-def heading(place: Group) -> str:
-    """The mode, and its epochs where they are the paper's."""
-    return TITLES[place.mode] + (f", {place.length}" if place.mode == "as-published" and place.length.full else "")
-
-
 def gradients(place: Group) -> list[str]:
     return [method for method in place.methods() if method not in (*REFERENCES, *CHECKPOINTED)]
 
@@ -102,7 +97,7 @@ def counts(places: Sequence[Group]) -> str:
     """How many seeds the methods have: "as published: 10; corrected: 1 to 3" while it is running."""
     counted = [sorted({len(p.of(m)) for m in p.methods() if m not in CHECKPOINTED} or {0}) for p in places]
     spans = [to(str(of[0]), str(of[-1])) for of in counted]
-    return "; ".join(f"{TITLES[place.mode].lower()}: {span}" for place, span in zip(places, spans, strict=True))
+    return "; ".join(f"{place.heading.lower()}: {span}" for place, span in zip(places, spans, strict=True))
 
 
 def sort(records: Sequence[Record]) -> Found:
@@ -125,4 +120,5 @@ def settings(found: Found) -> Table:
         idle = ONLY_CORRECTED if place.mode == "as-published" else ()
         return place.setting | dict.fromkeys(idle) | {"seeds": place.seeds}
 
-    return generic.settings({place.title: told(place) for place in found.all}, ("graph", "mode"))
+    places = [place for graph in NAMES for place in found.shown(graph)]
+    return generic.settings([(f"{NAMES[p.graph]}, {p.heading.lower()}", told(p)) for p in places], ("graph", "mode"))

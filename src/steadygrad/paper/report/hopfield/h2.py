@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.style import look
 from steadygrad.paper.report.text import to
 from steadygrad.paper.report.trial import WHOLE, Group, Measure, Trial, largest, median, ratio
-from steadygrad.paper.report.verdicts import Findings, Outcome
+from steadygrad.paper.report.verdicts import Findings, Outcome, all_of
 
 COUNTS = [10, 20, 30]
 """The paper's K."""
@@ -37,35 +38,51 @@ def overshot(trial: Trial) -> bool:
 READINGS: dict[str, Success] = {"before any update": strict, "of the first pass": overshot}
 
 
-def rates(setting: Group, success: Success) -> dict[str, list[float]]:
-    """Success rates, method by K; empty where one is missing."""
-    tried = {method: [setting.of(method, K) for K in COUNTS] for method in PAPER}
-    if not all(all(of) for of in tried.values()):
-        return {}
-    return {method: [statistics.fmean(map(success, trials)) for trials in of] for method, of in tried.items()}
+def rate(setting: Group, method: str, K: int, success: Success) -> float | None:
+    """The share of trials that succeed; None without trials."""
+    trials = setting.of(method, K)
+    return statistics.fmean(map(success, trials)) if trials else None
 
 
 def agrees(setting: Group, success: Success = strict) -> Outcome:
-    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K."""
-    found = rates(setting, success)
-    if not found:
-        return Outcome.MISSING
-    pairs = zip(found["rbp-uniform"], PAPER["rbp-uniform"], strict=True)
-    sides = all((ours > HALF) == (paper > 100 * HALF) for ours, paper in pairs)
-    return Outcome.of(sides and all(rate == 1 for m, row in found.items() if m != "rbp-uniform" for rate in row))
+    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K; one that does otherwise is enough against it."""
+
+    def one(method: str, K: int, paper: int) -> bool | None:
+        ours = rate(setting, method, K, success)
+        return None if ours is None else (ours > HALF) == (paper > 100 * HALF) if method == "rbp-uniform" else ours == 1
+
+    return all_of(Outcome.of(one(method, *pair)) for method, row in PAPER.items() for pair in zip(COUNTS, row, strict=True))
+
+
+def decided(setting: Group) -> Outcome:
+    """MISSING unless every reading can be judged."""
+    outcomes = [agrees(setting, success) for success in READINGS.values()]
+    return Outcome.MISSING if Outcome.MISSING in outcomes else outcomes[0]
 
 
 def readings(found: Found) -> Findings:
-    """As published under both readings."""
-    published, corrected = found.judged(agrees)
+    """As published under both readings, by the longest trials that decide both."""
+    published, corrected = found.judged(decided)
     outcomes = tuple(agrees(published.of, success) for success in READINGS.values() if published.of)
-    return replace(published, outcome=outcomes), corrected
+    return replace(published, outcome=outcomes), replace(corrected, outcome=found.judged(agrees)[1].outcome)
+
+
+def lacking(found: Found, judged: Group | None) -> tuple[Group, list[str], list[int]] | None:
+    """Trials at the paper's length that are too few to be judged: at which K some methods are missing, and at which all."""
+    fuller = [one for one in found.shown() if one.mode == "as-published" and one.length.full and one is not judged]
+    if judged is None or judged.length.full or not fuller:
+        return None
+    missing = {K: [look(method).label for method in PAPER if not fuller[0].of(method, K)] for K in COUNTS}
+    some = [f"{', '.join(of)} at K = {K}" for K, of in missing.items() if 0 < len(of) < len(PAPER)]
+    return fuller[0], some, [K for K, of in missing.items() if len(of) == len(PAPER)]
 
 
 def rates_words(setting: Group, success: Success) -> str:
-    found = {method: [f"{100 * rate:.3g}" for rate in of] for method, of in rates(setting, success).items()}
-    others = sorted({rate for method, of in found.items() if method != "rbp-uniform" for rate in of}, key=float)
-    return f"{' to '.join(dict.fromkeys((others[0], others[-1])))} %, RBP {' / '.join(found['rbp-uniform'])} %"
+    """In percent: of all but RBP, from the lowest to the highest, then of RBP at each K; what was not run is a dash."""
+    found = {method: [rate(setting, method, K, success) for K in COUNTS] for method in PAPER}
+    others = sorted(value for method, of in found.items() if method != "rbp-uniform" for value in of if value is not None)
+    rbp = " / ".join("–" if value is None else f"{100 * value:.3g}" for value in found["rbp-uniform"])
+    return f"{' to '.join(dict.fromkeys(f'{100 * value:.3g}' for value in (*others[:1], *others[-1:])))} %, RBP {rbp} %"
 
 
 def initial(setting: Group) -> tuple[float, float]:

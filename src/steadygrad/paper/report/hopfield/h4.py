@@ -64,7 +64,7 @@ def differences(found: Found) -> Picture:
     about: dict[str, Any] = {"x": "step t", "y": "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", "log": True, "height": (FLOOR, 3)}
     about |= {"level": STEADY, "at": WITHIN}
     rows: list[list[Panel]] = []
-    for s in found.all:
+    for s in found.shown():
         clean, corrupted = (s.curves(lambda trial, key=key: series(trial, key)) for key in (CLEAN, CORRUPTED))
-        rows.append([Panel(clean, f"{s.title}: clean", **about), Panel(corrupted, "corrupted", **about)])
+        rows.append([Panel(clean, f"{s.heading}: clean", **about), Panel(corrupted, "corrupted", **about)])
     return draw(rows, {f"step {WITHIN}; {STEADY:.0%}": DOTTED})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
@@ -65,9 +66,8 @@ def sort(records: Sequence[Record]) -> Found:
 
 
 def settings(found: Found) -> Table:
-    columns = {
-        s.title.lower() + ("" if s in found.all else f", {s.setting['passes']:,} passes"): s.setting
-        | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
-        for s in (*found.all, *found.longer)
-    }
-    return generic.settings(columns, ("mode",))
+    def told(s: Group) -> dict[str, Any]:
+        counts = ", ".join(map(str, s.counts)) or "–"
+        return s.setting | {"seeds": s.seeds, "K": counts, "pixel and loss": READOUTS[s.mode]}
+
+    return generic.settings([(s.heading.lower(), told(s)) for s in found.shown()], ("mode",))

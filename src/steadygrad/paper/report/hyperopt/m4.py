@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.m1 import TENTH
-from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted
+from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode
 from steadygrad.paper.report.hyperopt.tsne import Embedded
 from steadygrad.paper.report.panels import Array, Panel, Points, draw
 from steadygrad.paper.report.trial import Trial, median
-from steadygrad.paper.report.verdicts import Findings, Length
+from steadygrad.paper.report.verdicts import Finding, Length, Outcome
 
 METHODS = ("tbptt", "neumann-rbp")
 PAPER_META_STEPS = (20, 40)
@@ -88,17 +88,14 @@ def contrasts(pair: tuple[float, float]) -> bool:
     return theirs >= max(STILL, MORE * ours)
 
 
-def rests(mode: Mode) -> tuple[bool | None, list[Cell], list[tuple[float, float]]]:
-    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests?"""
+def rests(mode: Mode) -> Finding:
+    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests? The paper's length ends with the second."""
     found = paces(mode)
-    return all(map(contrasts, found)) if found else None, [cell for cell, _ in snapshots(mode)], found
-
-
-def judged(found: Sorted) -> Findings:
-    """The paper shows two meta steps: its length ends with the second."""
-    published, corrected = found.judged(rests)
-    steps = [step for mode in found.all if mode.name == "as-published" for _, step in snapshots(mode)]
-    return replace(published, length=Length(max(steps, default=0), max(PAPER_META_STEPS), "meta steps")), corrected
+    if not found:
+        return Finding()
+    seeds = [cell.seeds for cell, _ in snapshots(mode)]
+    length = Length(max(step for _, step in snapshots(mode)), max(PAPER_META_STEPS), "meta steps")
+    return Finding(Outcome.of(all(map(contrasts, found))), found, (min(seeds), max(seeds)), length)
 
 
 def shown(mode: Mode) -> Cell:

@@ -43,4 +43,4 @@ def sort(records: Sequence[Record]) -> Maps:
 
 
 def settings(maps: Maps) -> Table:
-    return generic.settings({"value": generic.alike([trial.config for trial in (*maps.series, *maps.penalties)])})
+    return generic.settings([("value", generic.alike([trial.config for trial in (*maps.series, *maps.penalties)]))])
