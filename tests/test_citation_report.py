@@ -119,6 +119,22 @@ def test_runs_at_the_papers_length_decide_beside_shorter_ones_with_more_methods(
     assert of([*short, *long], "G1a").published.rests == "2,000 epochs, 3 seeds"
 
 
+def test_artbp_at_the_papers_length_decides_with_three_seeds_and_says_before_how_many_there_are():
+    short = records_of(PAPERS, mode="as-published")
+    orders = {"agrees": {**PAPERS}, "contradicts": {**PAPERS, "artbp-uniform": 0.5}}
+    for which, name in (("agrees", AT_LENGTH), ("contradicts", CONTRADICTED)):
+        long = at_length(records_of(orders[which], 3, mode="as-published"))
+        part = of([*short, *long], "G2")
+        assert (part.published.name, part.published.rests) == (name, "2,000 epochs, 3 seeds")
+        partial = [r for r in long if r.config["method"] != "artbp-uniform" or r.config["seed"] == 0]
+        part = of([*short, *partial], "G2")
+        assert (part.published.name, part.published.rests) == (SHORTER, "2 of 2,000 epochs, 4 seeds")
+        assert "after 2,000 epochs so far 1 seed of ARTBP, uniform, 3 seeds of ARTBP, Poisson" in part.why
+    (table,) = (exhibit for exhibit in section([*short, *long]).exhibits if exhibit.name == "citation-g2")
+    assert table.head == ("method", "paper", "as published, 2,000 epochs", "as published")
+    assert table.rows[0][2:] == ("50.10 ± 0.1", "28.15 ± 0.1")
+
+
 def test_differences_within_their_noise_are_undecided():
     records = records_of({**PAPERS, "artbp-poisson": 0.46}, mode="as-published")
     for record in records:

@@ -46,7 +46,7 @@ def strayed(setting: Group, share: float = MOST) -> dict[str, float]:
 
 
 def apart(trial: Trial, exact: Trial, share: float = 1.0) -> float:
-    """How far the two trials' curves, training and validation, are apart at most at this share of the passes, relative to BPTT's."""
+    """How far the two trials' curves, training and validation, are apart at this share of the passes, relative to BPTT's."""
     curves = ((training(trial), training(exact)), (trial.seen("l1"), exact.seen("l1")))
     if any(len(ours) != len(theirs) for ours, theirs in curves):
         return math.inf  # one of them ended early, since its loss was not finite

@@ -45,7 +45,7 @@ def rate(setting: Group, method: str, K: int, success: Success) -> float | None:
 
 
 def agrees(setting: Group, success: Success = strict) -> Outcome:
-    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K; one that does otherwise is enough against it."""
+    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K; one of them is enough against it."""
 
     def one(method: str, K: int, paper: int) -> bool | None:
         ours = rate(setting, method, K, success)
