@@ -72,7 +72,7 @@ def curves(found: Found) -> Picture:
         axes = ("pass over the ten images", "mean L1 loss a pixel", True)
         left = Panel(s.curves(trained), f"{s.heading}: training", *axes, level=half)
         rows.append([left, Panel(s.curves(validated), "validation", *axes, level=half)])
-    picture = draw(rows, {"half the initial loss": DOTTED})
+    picture = draw(rows, {"half the loss before any update": DOTTED})
     for left, right in zip(picture.axes[::2], picture.axes[1::2], strict=True):
         right.sharey(left)
         left.autoscale(axis="y")
