@@ -8,11 +8,12 @@ import pytest
 
 from steadygrad.paper.experiments.citation import CitationConfig
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, Section, Table
-from steadygrad.paper.report.citation import section
+from steadygrad.paper.report import SECTIONS, Figure, Section, Table
 from steadygrad.paper.report.citation.g2 import paper_errors
 from steadygrad.paper.report.citation.trials import BEFORE
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, PREMISE, SHORTER, UNDECIDED, UNTESTED
+
+section = SECTIONS["citation"]
 
 
 def records_of(

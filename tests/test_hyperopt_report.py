@@ -30,8 +30,7 @@ from hyperopt_records import (
 from steadygrad.paper import records
 from steadygrad.paper.experiments.hyperopt import HyperoptConfig
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, Table, page, style
-from steadygrad.paper.report.hyperopt import section
+from steadygrad.paper.report import SECTIONS, Figure, Table, page, style
 from steadygrad.paper.report.hyperopt.m1 import bend, end
 from steadygrad.paper.report.hyperopt.m3 import beats, exact_ones, ours_beside, shares
 from steadygrad.paper.report.hyperopt.m4 import Path as Walk
@@ -39,6 +38,8 @@ from steadygrad.paper.report.hyperopt.trials import BEFORE, sort
 from steadygrad.paper.report.page import Drawn
 from steadygrad.paper.report.trial import ratio
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
+
+section = SECTIONS["hyperopt"]
 
 
 def verdicts(found: list[Record]) -> dict[str, tuple[str, str]]:

@@ -64,6 +64,10 @@ class Found:
         """What tables and figures show: of trials at the paper's length those with most methods, then the modes."""
         return [*[one for one in self.lengths(graph)[:-1] if one.length.full][:1], *self.on(graph)]
 
+    def beyond(self, judged: Group | None, graph: str = "") -> list[Group]:
+        """As published, trained longer than what was judged, the longest first."""
+        return [one for one in self.lengths(graph) if judged and one.length.ran > judged.length.ran]
+
     def judged(self, rule: Rule, graph: str = "", seeds: Callable[[Group], int] = lambda group: group.seeds) -> Findings:
         """By the longest trials as published that have what the rule takes, and by the corrected ones if they have."""
         tried = self.lengths(graph), filter(None, [self.of("corrected", graph)])

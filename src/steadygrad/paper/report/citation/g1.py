@@ -53,10 +53,6 @@ def ahead(place: Group) -> Outcome:
     return Outcome.of(min(gaps) > 0 if gaps else None)
 
 
-def means(place: Group) -> str:
-    return " and ".join(f"{value:.1f}" for method in PAIR if (value := mean(place, method, test)) is not None)
-
-
 def best(place: Group) -> str:
     """The best of the others, with its accuracy."""
     known = {value: method for method in rivals(place) if (value := mean(place, method, test)) is not None}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
-from steadygrad.paper.report.citation.trials import PAPER, validation
-from steadygrad.paper.report.sorting import Found
+from steadygrad.paper.report.citation.trials import PAPER, seeds_of_pair, validation
 from steadygrad.paper.report.trial import Group
 from steadygrad.paper.report.verdicts import Gap, Outcome, all_of
 
@@ -23,14 +23,7 @@ def order(place: Group) -> Outcome:
     return all_of(gap.above for gap in gaps(place))
 
 
-def seeds(place: Group) -> int:
-    return min(len(place.of(method)) for method in METHODS)
-
-
-def longer_ones(found: Found, judged: Group) -> list[Group]:
-    """Trials as published that are longer than those that were judged, and as yet too few."""
-    known = [place for place in found.lengths("cora") if place.length.ran > judged.length.ran]
-    return [place for place in known if place.of(METHODS[0]) or place.of(METHODS[1])]
+seeds = partial(seeds_of_pair, methods=METHODS)
 
 
 def paper_errors() -> float:

@@ -8,10 +8,9 @@ from itertools import chain
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
+from steadygrad.paper.report import generic, sorting
 from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import Found, grouped, read, setting
-from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.style import CHECKPOINTED
 from steadygrad.paper.report.text import to
 from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, seeds_of
@@ -68,14 +67,14 @@ def gradients(place: Group) -> list[str]:
     return [method for method in place.methods() if method not in (*REFERENCES, *CHECKPOINTED)]
 
 
-def seeds_of_pair(place: Group) -> int:
-    return min(seeds_of(place.of(method)) for method in PAIR)
+def seeds_of_pair(place: Group, methods: Sequence[str] = PAIR) -> int:
+    """How many seeds each of these methods has at least."""
+    return min(seeds_of(place.of(method)) for method in methods)
 
 
 def longer(found: Found, graph: str, judged: Finding) -> list[Group]:
     """Trials as published of both methods that are longer than those that were judged, the longest first."""
-    known = found.lengths(graph) if judged.of else []
-    return [one for one in known if one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
+    return [one for one in found.beyond(judged.of, graph) if seeds_of_pair(one)]
 
 
 def mean(place: Group, method: str, measure: Measure) -> float | None:
@@ -112,7 +111,7 @@ def sort(records: Sequence[Record]) -> Found:
         title = f"{NAMES[kept['graph']]}, {TITLES[kept['mode']].lower()}"
         return Group(kept, (*own, *chain(*references)), title, Length(kept["epochs"], PAPER_EPOCHS, "epochs"))
 
-    return sort_trials([trial for trial in trials if trial.method not in REFERENCES], IGNORED, LENGTHS, place)
+    return sorting.sort([trial for trial in trials if trial.method not in REFERENCES], IGNORED, LENGTHS, place)
 
 
 def settings(found: Found) -> Table:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hopfield.trials import training
+from steadygrad.paper.report.hopfield.trials import ends, training
 from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.trial import Group, Trial, largest, ratio
+from steadygrad.paper.report.trial import Group, Trial, ranked
 from steadygrad.paper.report.verdicts import Outcome, all_of
 
 FOLLOWS = 0.1
@@ -30,13 +29,8 @@ def follow(setting: Group) -> Outcome:
 
 
 def blows_up(setting: Group) -> Outcome:
-    ratios = ends(setting)
+    ratios = ends(setting, "rbp-uniform")
     return Outcome.of(sum(value > BLOWS_UP for value in ratios) > len(ratios) / 2 if ratios else None)
-
-
-def ends(setting: Group) -> list[float]:
-    """RBP's final loss relative to BPTT's."""
-    return [ratio(training(trial)[-1], training(exact)[-1]) or 0.0 for trial, exact in setting.pairs("rbp-uniform")]
 
 
 def strayed(setting: Group, share: float = MOST) -> dict[str, float]:
@@ -50,13 +44,8 @@ def apart(trial: Trial, exact: Trial, share: float = 1.0) -> float:
     curves = ((training(trial), training(exact)), (trial.seen("l1"), exact.seen("l1")))
     if any(len(ours) != len(theirs) for ours, theirs in curves):
         return math.inf  # one of them ended early, since its loss was not finite
-    gaps = [[abs(ours - theirs) / theirs for ours, theirs in zip(*curve, strict=True)] for curve in curves]
-    return largest(nearest[math.ceil(share * len(nearest)) - 1] for nearest in map(finite_first, gaps)) or 0.0
-
-
-def finite_first(gaps: Sequence[float]) -> list[float]:
-    """Sorted, what is not finite last."""
-    return sorted(gap if math.isfinite(gap) else math.inf for gap in gaps)
+    gaps = [ranked(abs(ours - theirs) / theirs for ours, theirs in zip(*curve, strict=True)) for curve in curves]
+    return max(of[math.ceil(share * len(of)) - 1] for of in gaps)
 
 
 def curves(found: Found) -> Picture:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.style import look
-from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import WHOLE, Group, Measure, Trial, largest, median, ratio
+from steadygrad.paper.report.trial import WHOLE, Group, Trial, median, ranked
 from steadygrad.paper.report.verdicts import Findings, Outcome, all_of
 
 COUNTS = [10, 20, 30]
@@ -67,14 +65,10 @@ def readings(found: Found) -> Findings:
     return replace(published, outcome=outcomes), replace(corrected, outcome=found.judged(agrees)[1].outcome)
 
 
-def lacking(found: Found, judged: Group | None) -> tuple[Group, list[str], list[int]] | None:
-    """Trials at the paper's length that are too few to be judged: at which K some methods are missing, and at which all."""
-    fuller = [one for one in found.shown() if one.mode == "as-published" and one.length.full and one is not judged]
-    if judged is None or judged.length.full or not fuller:
-        return None
-    missing = {K: [look(method).label for method in PAPER if not fuller[0].of(method, K)] for K in COUNTS}
-    some = [f"{', '.join(of)} at K = {K}" for K, of in missing.items() if 0 < len(of) < len(PAPER)]
-    return fuller[0], some, [K for K, of in missing.items() if len(of) == len(PAPER)]
+def lacking(setting: Group) -> dict[str, list[int]]:
+    """The methods of the table that have no trial, with the K at which they have none."""
+    missing = {method: [K for K in COUNTS if not setting.of(method, K)] for method in PAPER}
+    return {method: counts for method, counts in missing.items() if counts}
 
 
 def rates_words(setting: Group, success: Success) -> str:
@@ -85,34 +79,14 @@ def rates_words(setting: Group, success: Success) -> str:
     return f"{' to '.join(dict.fromkeys(f'{100 * value:.3g}' for value in (*others[:1], *others[-1:])))} %, RBP {rbp} %"
 
 
-def initial(setting: Group) -> tuple[float, float]:
-    """The loss before any update, and that of BPTT's first pass."""
-    first = statistics.median(training(trial)[0] for trial in setting.of("bptt") or setting.trials)
-    return statistics.median(trial.result["initial_loss"] for trial in setting.trials), first
-
-
 def first_ratio(trial: Trial) -> float:
     """The final training loss over that of the first pass."""
     return training(trial)[-1] / training(trial)[0]
 
 
-def tried(setting: Group, method: str) -> list[list[Trial]]:
-    """The trials of a method at every K, or at none."""
-    found = [setting.of(method, K) for K in ([None] if method in WHOLE else setting.counts)]
-    return found if any(found) else []
-
-
-def succeeded(setting: Group, method: str, success: Success) -> str:
-    """At every K: "0 / 6 of 6", or "0 / 3 of 3 to 6" where there are not as many trials of each."""
-    found = tried(setting, method)
-    sizes = sorted(map(len, found))
-    counts = " / ".join(str(sum(map(success, of))) for of in found)
-    return f"{counts} of {to(str(sizes[0]), str(sizes[-1]))}" if found else "–"
-
-
-def at_each_count(setting: Group, method: str, measure: Measure) -> str:
-    """The mean over trials at every K."""
-    return " / ".join(f"{statistics.fmean(map(measure, of)):.2f}" if of else "–" for of in tried(setting, method)) or "–"
+def tried(setting: Group, method: str, counts: Sequence[int]) -> list[list[Trial]]:
+    """The trials of a method at each of these K, or of one that has no K."""
+    return [setting.of(method, K) for K in ([None] if method in WHOLE else counts)]
 
 
 def norm_of_start(trial: Trial) -> float:
@@ -135,9 +109,4 @@ def at_worst(setting: Group, K: int) -> list[float | None]:
 
 def residual(trial: Trial) -> float | None:
     """The largest residual of the adjoint equation in training."""
-    return largest(trial.seen("adjoint_residual"))
-
-
-def ends(setting: Group, method: str, K: int) -> float | None:
-    """The final training loss relative to BPTT's from the same seed, in the middle of the seeds."""
-    return median(ratio(*(trial.result["final_loss"] for trial in pair)) for pair in setting.pairs(method, K))
+    return max(ranked(trial.seen("adjoint_residual")), default=None)

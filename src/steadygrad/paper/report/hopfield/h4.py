@@ -31,11 +31,6 @@ def steady(setting: Group) -> Outcome:
     return Outcome.of(all(step is not None and step <= WITHIN for step in steps(setting)))
 
 
-def last_step(setting: Group) -> str:
-    found = steps(setting)
-    return "later than the last" if None in found else str(max(filter(None, found)))
-
-
 def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     """The first step from which on every difference is below the tolerance, counted from 1; None if even the last is not."""
     above = [step for step, value in enumerate(relative, 1) if not value < tolerance]
@@ -47,14 +42,6 @@ def radii(setting: Group) -> list[float | None]:
     """The peak of ρ(J) in training, ρ(J) and ‖J‖₂ at the end: medians over trials."""
     peaks = [max(finite(trial.seen("spectral_radius")), default=None) for trial in good(setting)]
     return [median(peaks), *(median(trial.result[key] for trial in good(setting)) for key in ("spectral_radius", "norm"))]
-
-
-def spread(setting: Group, key: str, tolerance: float) -> str:
-    """The step from which on the state moves less than a tolerance: the range over trials."""
-    found, most = steps(setting, key, tolerance), setting.setting["updates"]
-    inside = sorted(step for step in found if step is not None)
-    ends = [*map(str, inside[:1]), f"> {most}" if len(inside) < len(found) else str(inside[-1])]
-    return " to ".join(dict.fromkeys(ends))
 
 
 def differences(found: Found) -> Picture:

@@ -12,9 +12,7 @@ from matplotlib.figure import Figure as Picture
 from steadygrad.paper.report.hyperopt.trials import PAPER_SETTINGS, PAPER_STEPS, Cell, Mode
 from steadygrad.paper.report.panels import Panel, Points, draw
 from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
-from steadygrad.paper.report.verdicts import Case, Finding, held, over
-
-__all__ = ["held"]  # for the template
+from steadygrad.paper.report.verdicts import Case, Finding, over
 
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
@@ -46,10 +44,6 @@ def roughness(trials: Sequence[Trial]) -> float | None:
     return median(bend(trial.result["meta_loss"]) for trial in trials)
 
 
-def rough_of(cell: Cell) -> float | None:
-    return roughness(cell.trials)
-
-
 def beside_exact(cell: Cell, method: str, measure: Measure = meta_end) -> float | None:
     """Where a method's loss ends, relative to BPTT's from the same seed; median over seeds."""
     return median(ratio(measure(trial), measure(exact)) for trial, exact in cell.pairs(method))
@@ -76,11 +70,6 @@ def steps(ends: dict[int, float], cells: Sequence[Cell], holds: Callable[[float,
     return made
 
 
-def truncated(cell: Cell) -> float | None:
-    """Where TBPTT's meta loss ends, relative to BPTT's."""
-    return beside_exact(cell, "tbptt")
-
-
 def smoother(mode: Mode) -> Finding:
     """The bend at each T, over the methods and K that every T has: does it fall?"""
     cases, known = list[Case](), list[dict[int, float]]()
@@ -96,10 +85,10 @@ def smoother(mode: Mode) -> Finding:
 def truncated_worse(mode: Mode) -> Finding:
     """Where TBPTT's meta loss ends beside BPTT's, at each K and T: does it grow with T?"""
     cases, known = list[Case](), dict[tuple[int, ...], dict[int, list[float]]]()
-    for cells in comparable(mode.evidence(lambda cell: truncated(cell) is not None)):
+    for cells in comparable(mode.evidence(lambda cell: beside_exact(cell, "tbptt") is not None)):
         for K in sorted({cell.K or 0 for cell in cells}):
             of = sorted((cell for cell in cells if cell.K == K), key=lambda cell: cell.T)
-            ends = {cell.T: truncated(cell) or 0.0 for cell in of}
+            ends = {cell.T: beside_exact(cell, "tbptt") or 0.0 for cell in of}
             cases += steps(ends, of, lambda earlier, later: later > (1 + LEVEL) * earlier)
             if len(ends) > 1:
                 known.setdefault(tuple(ends), {})[K] = list(ends.values())

@@ -8,9 +8,9 @@ from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, neuma
 from steadygrad.paper.report.hyperopt.trials import PAPER_SETTINGS, Mode
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.trial import Trial, ratio
-from steadygrad.paper.report.verdicts import Case, Finding, held, over
+from steadygrad.paper.report.verdicts import Case, Finding, over
 
-__all__ = ["beside_exact", "curves", "held"]  # for the template
+__all__ = ["beside_exact", "curves"]  # for the template
 MATCHES = 1.5
 """Two losses match that are within this factor of each other."""
 GENERALLY = 0.75

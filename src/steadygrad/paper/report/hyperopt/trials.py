@@ -102,13 +102,6 @@ class Sorted:
     def tuned(self) -> list[Mode]:
         return [mode for mode in self.all if mode.cells]
 
-    @property
-    def unfinished(self) -> dict[str, list[str]]:
-        """Of settings as published at the paper's length: the methods that the claims take and that have no trial there."""
-        full = [cell for mode in self.all[:1] if mode.name == MODES[0] for cell in mode.cells if cell.length.full]
-        lacking = {cell.title: [method for method in COMPARED if not cell.of(method)] for cell in full}
-        return {title: methods for title, methods in lacking.items() if methods}
-
     def judged(self, rule: Callable[[Mode], Finding]) -> Findings:
         """Both modes by one rule."""
         published, corrected = (rule(mode) if (mode := self.of(name)) else Finding() for name in MODES)
@@ -171,18 +164,14 @@ def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:
     return min(sorted(counts), key=lambda count: abs(count - wanted), default=None)
 
 
-def anew(mode: Mode, T: int) -> bool:
-    return any(cell.setting["shuffle"] for cell in mode.cells if cell.T == T)
-
-
 def settings(found: Sorted) -> Table:
     """The settings of each mode, and what varies in it."""
     columns: list[tuple[str, dict[str, Any]]] = []
     for mode in found.all:
         varied = {"T": mode.lengths, "K": mode.counts, "meta steps": sorted({cell.length.ran for cell in mode.cells})}
+        varied["T with mini-batches drawn anew"] = sorted({cell.T for cell in mode.cells if cell.setting["shuffle"]})
         told = next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
             **{name: ", ".join(map(str, filter(None, values))) or "–" for name, values in varied.items()},
-            "T with mini-batches drawn anew": ", ".join(str(T) for T in mode.lengths if anew(mode, T)) or "–",
             "seeds of tuning": seeds_of(mode.tuned),
             "trials not shown: other settings or seeds": mode.left_out,
         }
