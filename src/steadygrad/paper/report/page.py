@@ -19,7 +19,7 @@ from steadygrad.files import write_atomically
 from steadygrad.paper import records as storage
 from steadygrad.paper.records import Record, Stranger
 from steadygrad.paper.report import facts, generic, style
-from steadygrad.paper.report.citation import cost, g1, g2, g3
+from steadygrad.paper.report.citation import g1, g2, g3
 from steadygrad.paper.report.citation import trials as citation
 from steadygrad.paper.report.hopfield import h1, h2, h3, h4
 from steadygrad.paper.report.hopfield import trials as hopfield
@@ -36,7 +36,7 @@ FIGURES = "figures"
 Builder = Callable[[Sequence[Record]], Section]
 SECTIONS: dict[str, Builder] = {
     "hopfield": partial(section_of, "hopfield", "Associative memory", hopfield, (h1, h2, h3, h4, "fidelity")),
-    "citation": partial(section_of, "citation", "Citation graphs", citation, (g1, g2, g3, cost, "fidelity")),
+    "citation": partial(section_of, "citation", "Citation graphs", citation, (g1, g2, g3, "cost", "fidelity")),
     "hyperopt": partial(section_of, "hyperopt", "Hyperparameters", hyperopt, (m1, m2, m3, m4, hypergradients)),
     "theory": partial(section_of, "theory", "Theory and data", theory, (p1, a1, "data")),
 }

@@ -182,13 +182,11 @@ def over(cases: Sequence[Case], paper: int, share: float = 1.0, of: Any = None) 
     about `of`."""
     full = [case for case in cases if case.length.full]
     fails = sum(not case.holds for case in full)
-    if fails > (1 - share) * paper or len(full) - fails >= share * paper:
-        kept, outcome = full, Outcome.of(fails <= (1 - share) * paper)
-    else:
-        kept = list(cases)
-        outcome = Outcome.of(sum(case.holds for case in kept) >= share * len(kept) if kept else None)
+    enough = fails > (1 - share) * paper or len(full) - fails >= share * paper
+    kept = full if enough else cases
     if not kept:
         return Finding()
+    outcome = Outcome.of(sum(case.holds for case in kept) >= share * (paper if enough else len(kept)))
     seeds = [count for case in kept for count in case.seeds]
     return Finding(outcome, of or cases, (min(seeds), max(seeds)), together(kept, len(cases)))
 

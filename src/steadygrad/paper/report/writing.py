@@ -42,13 +42,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {
-        **{name: getattr(text, name) for name in FILTERS},
-        "label": label,
-        "mark": mark,
-        "kind": kind,
-        "held": held,
-    }
+    filters: dict[str, Any] = {name: getattr(text, name) for name in FILTERS}
+    filters |= {"label": label, "mark": mark, "kind": kind, "held": held}
     filters |= {"each": each, "json": json.dumps, "median": median, "mean": statistics.fmean}
     made.filters.update(filters)
     return made

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.citation.trials import PAIR, gradients, longer, mean, seeds_of_pair, validation
-from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, numbered
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.text import short, unbroken
 from steadygrad.paper.report.trial import Group, Trial, median
@@ -62,7 +62,7 @@ def learning(places: Sequence[Group]) -> Picture:
     """Training loss and validation accuracy over epochs, a row a mode."""
 
     def loss(trial: Trial) -> Points:
-        return range(len(trial.result["training_loss"])), trial.result["training_loss"]
+        return numbered(trial.result["training_loss"], 0)
 
     def accuracy(trial: Trial) -> Points:
         return trial.seen("epoch"), [None if value is None else 100 * value for value in trial.seen("accuracy")]
@@ -78,14 +78,10 @@ def learning(places: Sequence[Group]) -> Picture:
 
 def differences(places: Sequence[Group]) -> Picture:
     """How far each step moves the state of the trained networks, in the paper's scaling and relative, a row a mode."""
-
-    def series(trial: Trial, key: str) -> Points:
-        values = trial.result["difference"][key]
-        return range(1, 1 + len(values)), values
-
     rows: list[list[Panel]] = []
     for place in places:
-        scaled, relative = (place.curves(lambda t, k=k: series(t, k), gradients(place)) for k in ("scaled", "relative"))
+        of = gradients(place)
+        scaled, relative = (place.curves(lambda t, k=k: numbered(t.result["difference"][k]), of) for k in ("scaled", "relative"))
         left = Panel(scaled, f"{place.heading}: the paper's", "step t", "‖hₜ − hₜ₋₁‖ / elements", log=True)
         rows.append([left, Panel(relative, "relative", "step t", "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", log=True, level=STEADY)])
     return draw(rows, {"1 %": DOTTED})

@@ -13,7 +13,7 @@ from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import Found, grouped, read, setting
 from steadygrad.paper.report.style import CHECKPOINTED
 from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, seeds_of
+from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, called, median, seeds_of
 from steadygrad.paper.report.verdicts import Finding, Length
 
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
@@ -99,6 +99,24 @@ def counts(places: Sequence[Group]) -> str:
     return "; ".join(f"{place.heading.lower()}: {span}" for place, span in zip(places, spans, strict=True))
 
 
+def per_epoch(place: Group, method: str, name: str) -> float | None:
+    """A count of the whole training, divided by its epochs."""
+    counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]
+    return median(count / epochs if epochs and count else None for count, epochs in counts)
+
+
+def in_turns(place: Group) -> dict[str, dict[str, float]]:
+    """One epoch by several methods in turns, medians; time and memory also relative to BPTT's in the same trial."""
+    found = [trial.measured["turns"] for trial in place.trials if trial.measured.get("turns")]
+    made: dict[str, dict[str, float]] = {}
+    for method in found[0] if found else ():
+        numbers = {key: median(one[method][key] for one in found) or 0.0 for key in found[0][method]}
+        for name, key in (("time", "cpu_ms"), ("memory", "mb")):
+            numbers[name] = median(one[method][key] / one["bptt"][key] for one in found) or 0.0
+        made[called(method)] = numbers
+    return made
+
+
 def sort(records: Sequence[Record]) -> Found:
     """References go with every setting of their graph and mode, each in its own main one."""
     trials = [trial for trial in read(records, BEFORE) if "test_accuracy" in trial.result]
@@ -117,7 +135,8 @@ def sort(records: Sequence[Record]) -> Found:
 def settings(found: Found) -> Table:
     def told(place: Group) -> dict[str, Any]:
         idle = ONLY_CORRECTED if place.mode == "as-published" else ()
-        return place.setting | dict.fromkeys(idle) | {"seeds": place.seeds}
+        own = [trial for trial in place.trials if trial.method not in REFERENCES]
+        return place.setting | dict.fromkeys(idle) | {"seeds": seeds_of(own)}
 
     places = [place for graph in NAMES for place in found.shown(graph)]
     return generic.settings([(f"{NAMES[p.graph]}, {p.heading.lower()}", told(p)) for p in places], ("graph", "mode"))

@@ -8,7 +8,7 @@ import statistics
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import ends, training
-from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, numbered
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.trial import Group, Trial, ranked
 from steadygrad.paper.report.verdicts import Outcome, all_of
@@ -49,9 +49,6 @@ def apart(trial: Trial, exact: Trial, share: float = 1.0) -> float:
 
 
 def curves(found: Found) -> Picture:
-    def trained(trial: Trial) -> Points:
-        return range(1, 1 + len(training(trial))), training(trial)
-
     def validated(trial: Trial) -> Points:
         return trial.seen("pass"), trial.seen("l1")
 
@@ -59,7 +56,7 @@ def curves(found: Found) -> Picture:
     for s in found.shown():
         half = 0.5 * statistics.median(trial.result["initial_loss"] for trial in s.trials)
         axes = ("pass over the ten images", "mean L1 loss a pixel", True)
-        left = Panel(s.curves(trained), f"{s.heading}: training", *axes, level=half)
+        left = Panel(s.curves(lambda trial: numbered(training(trial))), f"{s.heading}: training", *axes, level=half)
         rows.append([left, Panel(s.curves(validated), "validation", *axes, level=half)])
     picture = draw(rows, {"half the loss before any update": DOTTED})
     for left, right in zip(picture.axes[::2], picture.axes[1::2], strict=True):

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import good
-from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.panels import DOTTED, Panel, draw, numbered
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.trial import Group, Trial, finite, median
+from steadygrad.paper.report.trial import Group, finite, median
 from steadygrad.paper.report.verdicts import Outcome
 
 STEADY, WITHIN = 0.01, 10
@@ -45,13 +45,10 @@ def radii(setting: Group) -> list[float | None]:
 
 
 def differences(found: Found) -> Picture:
-    def series(trial: Trial, key: str) -> Points:
-        return range(1, 1 + len(trial.result[key]["relative"])), trial.result[key]["relative"]
-
     about: dict[str, Any] = {"x": "step t", "y": "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", "log": True, "height": (FLOOR, 3)}
     about |= {"level": STEADY, "at": WITHIN}
     rows: list[list[Panel]] = []
     for s in found.shown():
-        clean, corrupted = (s.curves(lambda trial, key=key: series(trial, key)) for key in (CLEAN, CORRUPTED))
+        clean, corrupted = (s.curves(lambda t, key=key: numbered(t.result[key]["relative"])) for key in (CLEAN, CORRUPTED))
         rows.append([Panel(clean, f"{s.heading}: clean", **about), Panel(corrupted, "corrupted", **about)])
     return draw(rows, {f"step {WITHIN}; {STEADY:.0%}": DOTTED})

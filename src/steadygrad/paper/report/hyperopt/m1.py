@@ -10,7 +10,7 @@ from itertools import pairwise
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.trials import PAPER_SETTINGS, PAPER_STEPS, Cell, Mode
-from steadygrad.paper.report.panels import Panel, Points, draw
+from steadygrad.paper.report.panels import Panel, Points, draw, numbered
 from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
 from steadygrad.paper.report.verdicts import Case, Finding, over
 
@@ -106,7 +106,7 @@ def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> Finding:
 
 
 def tuned(trial: Trial) -> Points:
-    return range(1, len(trial.result["meta_loss"]) + 1), trial.result["meta_loss"]
+    return numbered(trial.result["meta_loss"])
 
 
 def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str) -> Picture:

@@ -16,7 +16,7 @@ from steadygrad.paper.report.verdicts import Finding, Findings, Length
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
 """The methods that go back through the training as it was, hence take no last step of their own choice."""
 LASTS = {"": "–", "full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
-"""On what an implicit method takes the last step, the way of the released code first; nothing where there is no choice."""
+"""On what an implicit method takes the last step, in the order of tables; nothing where there is no choice."""
 WAYS = tuple(LASTS)[1:]
 VARIED = ("task", "mode", "method", "steps", "training_steps", "meta_steps", "seed")
 TUNED = (*VARIED, "reference_every", "trajectory", "shuffle")
@@ -153,11 +153,6 @@ def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
             length = Length(kept[0].config["meta_steps"], PAPER_META_STEPS, "meta steps")
             title = f"T = {T}, K = {K}" if K else f"T = {T}"
             yield Cell(kept[0].config, tuple(kept), title, length, K, T=T)
-
-
-def way_order(way: str) -> int:
-    """The order of the ways in tables; what has no choice goes first."""
-    return list(LASTS).index(way)
 
 
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:

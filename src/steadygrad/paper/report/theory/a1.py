@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.panels import Panel, Points, draw
+from steadygrad.paper.report.panels import Panel, Points, draw, numbered
 from steadygrad.paper.report.theory.p1 import centre
 from steadygrad.paper.report.verdicts import Findings, Length, Outcome
 
@@ -42,8 +42,7 @@ def right(found: Any) -> list[str]:
 
 def descents(found: Any) -> Picture:
     def curves(key: str) -> dict[str, list[Points]]:
-        ends = {name: [trial.result[key] for trial in found.of(name)] for name in PENALTIES}
-        return {name: [(range(len(values)), values) for values in of] for name, of in ends.items()}
+        return {name: [numbered(trial.result[key], 0) for trial in found.of(name)] for name in PENALTIES}
 
     panels = [Panel(curves(key), title, "step of Adam", log=key == "adjoint_error") for key, title in SHOWN.items()]
     return draw([panels], height=2.6)
