@@ -8,11 +8,12 @@ import pytest
 
 from steadygrad.paper.experiments.citation import CitationConfig
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, Section, Table
-from steadygrad.paper.report.citation import section
+from steadygrad.paper.report import SECTIONS, Figure, Section, Table
 from steadygrad.paper.report.citation.g2 import paper_errors
 from steadygrad.paper.report.citation.trials import BEFORE
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, PREMISE, SHORTER, UNDECIDED, UNTESTED
+
+section = SECTIONS["citation"]
 
 
 def records_of(
@@ -117,6 +118,22 @@ def test_runs_at_the_papers_length_decide_beside_shorter_ones_with_more_methods(
     assert (found["G1a"][0], found["G1b"][0]) == (AT_LENGTH, CONTRADICTED)
     assert found["G2"][0] == SHORTER  # nobody ran ARTBP at length
     assert of([*short, *long], "G1a").published.rests == "2,000 epochs, 3 seeds"
+
+
+def test_artbp_at_the_papers_length_decides_with_three_seeds_and_says_before_how_many_there_are():
+    short = records_of(PAPERS, mode="as-published")
+    orders = {"agrees": {**PAPERS}, "contradicts": {**PAPERS, "artbp-uniform": 0.5}}
+    for which, name in (("agrees", AT_LENGTH), ("contradicts", CONTRADICTED)):
+        long = at_length(records_of(orders[which], 3, mode="as-published"))
+        part = of([*short, *long], "G2")
+        assert (part.published.name, part.published.rests) == (name, "2,000 epochs, 3 seeds")
+        partial = [r for r in long if r.config["method"] != "artbp-uniform" or r.config["seed"] == 0]
+        part = of([*short, *partial], "G2")
+        assert (part.published.name, part.published.rests) == (SHORTER, "2 of 2,000 epochs, 4 seeds")
+        assert "after 2,000 epochs so far 1 seed of ARTBP, uniform, 3 seeds of ARTBP, Poisson" in part.why
+    (table,) = (exhibit for exhibit in section([*short, *long]).exhibits if exhibit.name == "citation-g2")
+    assert table.head == ("method", "paper", "as published, 2,000 epochs", "as published")
+    assert table.rows[0][2:] == ("50.10 ± 0.1", "28.15 ± 0.1")
 
 
 def test_differences_within_their_noise_are_undecided():
@@ -280,7 +297,7 @@ def test_a_trial_at_length_that_leads_is_a_trend():
         *at_length(records_of({"tbptt": 0.6, "neumann-rbp": 0.6}, 1, mode="as-published")),
     ]
     assert of(made, "G1b").published.rests.endswith("; against it so far, longer trials for it")
-    assert "After 2,000 epochs, 1 seed: 60.0 and 60.0, best other 48.1 (Linear baseline)." in of(made, "G1b").why
+    assert "After 2,000 epochs, 1 seed: 60.0 and 60.0, best other 48.0 (Linear baseline)." in of(made, "G1b").why  # of that seed
 
 
 def test_seeds_at_length_that_lack_a_rival_are_told_beside_the_shorter_verdict():

@@ -16,8 +16,7 @@ from steadygrad.paper.experiments.hopfield.data import pack, unpack
 from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig
 from steadygrad.paper.experiments.hopfield.presets import PUBLISHED
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, fidelity, page, style
-from steadygrad.paper.report.hopfield import section
+from steadygrad.paper.report import SECTIONS, Figure, fidelity, page, style
 from steadygrad.paper.report.hopfield import trials as sorting
 from steadygrad.paper.report.hopfield.h2 import norm_of_start, worst
 from steadygrad.paper.report.hopfield.h3 import unpacked
@@ -27,6 +26,7 @@ from steadygrad.paper.report.page import Drawn
 from steadygrad.paper.report.trial import Trial
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, READING, SHORTER, UNTESTED
 
+section = SECTIONS["hopfield"]
 IMAGES = digits(7)
 CONFIGS = {
     "corrected": {**settings(HopfieldConfig(side=7, hidden=51, passes=3, validate_every=3))},
@@ -164,6 +164,69 @@ def test_runs_at_the_papers_length_decide_beside_shorter_ones_with_more_methods(
     assert {name: pair[0] for name, pair in found.items()} == {**dict.fromkeys(PARTS, AT_LENGTH), "H1a": CONTRADICTED}
 
 
+def at_length(*chosen: tuple[str, int], outcome: dict[str, Any] = GOOD, **changes: Any) -> list[Record]:
+    """Trials of the preset `long`, which the records of `standard` besides are not: J at h_{T−1}, shuffled, a ridge."""
+    as_released = {"passes": 1000, "linearise": "previous", "shuffle": True, "ridge": 1e-5, **changes}
+    return [record("as-published", method, steps, 0, outcome, **as_released) for method, steps in chosen]
+
+
+def test_a_reading_at_the_papers_length_is_that_of_those_trials_alone():
+    good, bad = {**GOOD, "losses": (2.0, 0.5, 0.3)}, {**BLOWN, "losses": (2.0, 3.0, 4.0)}
+    chosen = [(m, K) for m in ("tbptt", "cg-rbp", "neumann-rbp", "rbp") for K in (10, 20, 30)]
+    blown = [pair for pair in chosen if pair in (("rbp", 10), ("rbp", 20))]
+    long = at_length(*(pair for pair in chosen if pair not in blown), outcome=good) + at_length(*blown, outcome=bad)
+    (h2,) = (part for part in section([*both(), *long]).parts if part.id == "H2")
+    assert (h2.published.name, h2.published.rests) == (READING, "1,000 passes, 1 seed")
+    assert h2.ours == "before any update: 0 %, RBP 0 / 0 / 0 %; of the first pass: 100 %, RBP 0 / 0 / 100 %"
+
+
+@pytest.mark.parametrize("steps", [20, 10])
+def test_a_part_of_the_trials_at_the_papers_length_decides_what_it_can_and_what_is_missing_is_named(steps: int):
+    found = [*both(), *at_length(("bptt", 20), ("neumann-rbp", steps), ("cg-rbp", steps))]
+    parts = {part.id: part for part in section(found).parts}
+    assert parts["H1a"].published.name == (AT_LENGTH if steps == 20 else SHORTER)
+    assert parts["H1b"].published.rests == parts["H2"].published.rests == "3 of 1,000 passes, 2 seeds"
+    others = "10, 30" if steps == 20 else "20, 30"
+    assert "After 1,000 passes there is no TBPTT at K = 10, 20, 30; RBP at K = 10, 20, 30; CG-RBP at K = " in parts["H2"].why
+    assert parts["H2"].why.split(" Corrected")[0].endswith(f"; Neumann-RBP at K = {others}.")
+    assert parts["H4"].published.rests == "1,000 passes, 1 seed"
+
+
+def test_one_trial_at_the_papers_length_can_be_enough_against_a_claim():
+    strays = at_length(("bptt", 20)) + at_length(("neumann-rbp", 20), outcome={**GOOD, "losses": (0.4, 0.3, 0.25)})
+    parts = {part.id: part for part in section([*both(), *strays]).parts}
+    assert parts["H1a"].published.name == parts["H2"].published.name == CONTRADICTED  # it ends above half, by either reading
+    assert parts["H1a"].ours == "CG-RBP not run, Neumann-RBP within 150 % (all passes: 150 %)"
+    assert parts["H2"].ours == "before any update: 0 %, RBP – / – / – %; of the first pass: 0 %, RBP – / – / – %"
+
+
+def test_a_curve_that_leaves_bptts_at_few_of_many_passes_follows_it():
+    """The largest distance of curves that jitter grows with their length, by whatever gradient."""
+    usual = [0.4, *[0.1] * 99]
+    exact, near, far = ({**GOOD, "losses": (*usual[:50], *[0.2] * count, *usual[50 + count :])} for count in (0, 9, 11))
+    for outcome, expected in ((near, AT_LENGTH), (far, CONTRADICTED)):
+        long = at_length(("bptt", 20), outcome=exact) + at_length(("neumann-rbp", 20), ("cg-rbp", 20), outcome=outcome)
+        assert verdicts([*both(), *long])["H1a"][0] == expected
+
+
+def test_tables_and_figures_show_the_trials_at_the_papers_length_with_most_methods_and_the_modes():
+    lone = record("as-published", "neumann-rbp", passes=1000, linearise="last", shuffle=False, ridge=0.0)
+    slow = at_length(("bptt", 20), rate=1e-4)
+    found = [*both(), lone, *slow, *at_length(("bptt", 20), ("neumann-rbp", 20))]
+    assert [(group.heading, len(group.trials)) for group in sort(found).shown()[:1]] == [("As published, 1,000 passes", 2)]
+    made = section(found)
+    exhibits = {exhibit.name: exhibit for exhibit in made.exhibits}
+    assert made.settings.head == ("setting", "as published, 1,000 passes", "as published", "corrected")
+    for name in ("h1-gaps", "h2", "h4-steps"):
+        assert sum(row[0].startswith("As published") for row in exhibits[f"hopfield-{name}"].rows)
+    assert {"hopfield-h3-as-published-long", "hopfield-h3-as-published", "hopfield-h3-corrected"} <= set(exhibits)
+    assert len(exhibits["hopfield-long-table"].rows) == 4  # with the lone one and the slow one
+    assert "With a rate of 0.0001 BPTT ends after 1,000 passes at 0.25 times the loss before any" in " ".join(made.body.split())
+    with style.use():
+        titles = [axis.get_title(loc="left") for axis in exhibits["hopfield-h1"].draw().axes]
+    assert titles[::2] == ["As published, 1,000 passes: training", "As published: training", "Corrected: training"]
+
+
 def test_what_is_missing_is_said_to_be_missing():
     assert set(verdicts([]).values()) == {(NO_DATA, NO_DATA)}
     assert set(verdicts([record("corrected", "auto")]).values()) == {(NO_DATA, NO_DATA)}
@@ -210,7 +273,7 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
         kept = sort(found)
         assert all(len(setting.trials) == len(trials(setting.mode)) for setting in kept.all)
     kept = sort([*both(), back, readout, longer])
-    assert [setting.setting["passes"] for setting in kept.longer] == [900]
+    assert [setting.setting["passes"] for setting in kept.published.longer] == [900]
     base = kept.corrected
     changes = [base.changes(other) for other in fidelity.departures(base)]
     assert changes == [{"mode": ("corrected", "as-published")}, {"slope": (3.0, 0.5)}]
@@ -222,9 +285,10 @@ def test_a_change_taken_back_and_a_longer_trial_depart_from_the_nearest_mode():
 
 def test_the_table_of_success_stands_beside_the_paper():
     (table,) = (exhibit for exhibit in section(both()).exhibits if exhibit.name == "hopfield-h2")
-    rows = {row[0]: [cell.replace("\u00a0", " ") for cell in row[1:]] for row in table.rows}
-    assert rows["RBP"] == ["1 / 4 / 99 %", *["0 / 0 / 2 of 2"] * 3, *["5.00 / 5.00 / 0.25", "30.00 / 30.00 / 0.00"] * 2]
-    assert rows["BPTT"] == ["–", *["2 of 2"] * 3, *["0.25", "0.00"] * 2]
+    rows = {row[:2]: [cell.replace("\u00a0", " ") for cell in row[2:]] for row in table.rows}
+    numbers = ["5.00 / 5.00 / 0.25", "5.00 / 5.00 / 0.25", "30.00 / 30.00 / 0.00"]
+    assert rows["Corrected", "RBP"] == ["1 / 4 / 99 %", "0 / 0 / 2 of 2", "0 / 0 / 2 of 2", *numbers]
+    assert rows["As published", "BPTT"] == ["–", "2 of 2", "2 of 2", "0.25", "0.25", "0.00"]
 
 
 @pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["page only", "drawn"])

@@ -30,8 +30,7 @@ from hyperopt_records import (
 from steadygrad.paper import records
 from steadygrad.paper.experiments.hyperopt import HyperoptConfig
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, Table, page, style
-from steadygrad.paper.report.hyperopt import section
+from steadygrad.paper.report import SECTIONS, Figure, Table, page, style
 from steadygrad.paper.report.hyperopt.m1 import bend, end
 from steadygrad.paper.report.hyperopt.m3 import beats, exact_ones, ours_beside, shares
 from steadygrad.paper.report.hyperopt.m4 import Path as Walk
@@ -39,6 +38,8 @@ from steadygrad.paper.report.hyperopt.trials import BEFORE, sort
 from steadygrad.paper.report.page import Drawn
 from steadygrad.paper.report.trial import ratio
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, NOT_APPLICABLE, SHORTER, UNTESTED
+
+section = SECTIONS["hyperopt"]
 
 
 def verdicts(found: list[Record]) -> dict[str, tuple[str, str]]:
@@ -84,11 +85,56 @@ def test_what_fails_in_a_short_run_is_untested_and_at_length_contradicted(change
     assert {name for name, (published, _) in long.items() if published == CONTRADICTED} - {"M1c"} == fails - {"M1c"}
 
 
-def test_the_paper_s_meta_steps_count_where_they_were_taken():
-    long = [tune("as-published", method, 1500, 50, meta_steps=100) for method in ("bptt", "tbptt", "rbp", "neumann-rbp")]
-    found = verdicts([*mode_records("as-published"), *long])
-    assert {found[name][0] for name in ("M1c", "M2a", "M2b")} == {AT_LENGTH}
-    assert of([*mode_records("as-published"), *long], "M2a").published.rests == "100 meta steps, 1 seed"
+AT_1500 = ("bptt", "tbptt", "rbp", "neumann-rbp")
+
+
+def with_full(*methods: str, **changes: Any) -> list[Record]:
+    """Three T with 40 meta steps, and T = 1500 with all of the paper's, mini-batches drawn anew, as the preset `long` has it."""
+    usual = mode_records("as-published")
+    return usual + [tune("as-published", method, 1500, 50, meta_steps=100, shuffle=True, **changes) for method in methods]
+
+
+def test_one_setting_at_the_papers_length_does_not_make_the_claim_one_at_length():
+    found = with_full(*AT_1500)
+    assert {verdicts(found)[name][0] for name in META_PARTS} == {SHORTER}
+    for name in ("M1c", "M2a", "M2b"):
+        assert of(found, name).published.rests == "40 of 100 meta steps, 100 at T = 1500, K = 50, 1 to 2 seeds"
+        assert "7 of 7 settings, in full 1 of 1" in of(found, name).ours
+    all_settings = [
+        tune("as-published", m, T, K, meta_steps=100)
+        for m in AT_1500
+        for T in (*LENGTHS, 1500)
+        for K in (0,) * (m == "bptt") or COUNTS
+    ]
+    assert {verdicts(all_settings)[name][0] for name in META_PARTS} == {AT_LENGTH}
+    assert of(all_settings, "M1b").published.rests == "100 meta steps, 1 seed"
+
+
+def test_one_setting_at_the_papers_length_contradicts_what_is_said_of_all_but_not_what_is_said_of_most():
+    found = with_full(*AT_1500, gaps={**GAP, "neumann-rbp": 9.0})
+    assert [verdicts(found)[name][0] for name in ("M1c", "M2a", "M2b")] == [CONTRADICTED, SHORTER, CONTRADICTED]
+    assert of(found, "M1c").published.rests == "100 meta steps at T = 1500, K = 50, 1 seed"
+    assert of(found, "M1c").ours == "below both in 6 of 7 settings, in full 0 of 1"
+
+
+def test_a_t_that_was_tuned_longer_is_not_compared_with_the_others():
+    """M1a and M1b say how something changes with T: only trials with the same meta steps and order of mini-batches tell."""
+    usual, rough = of(mode_records("as-published"), "M1a"), of(with_full(*AT_1500, jitter=1e-3), "M1a")
+    assert (rough.published, rough.ours) == (usual.published, usual.ours)
+    assert "Not compared, since tuned otherwise: T = 1500, K = 50 (100 meta steps)" in rough.why
+    worse = of(with_full(*AT_1500, drift=-3.0), "M1b")
+    assert worse.published == of(mode_records("as-published"), "M1b").published
+    assert "1500" not in worse.ours
+
+
+def test_what_the_papers_length_still_lacks_is_named():
+    found = with_full("neumann-rbp", "tbptt")
+    assert "T = 1500, K = 50 at full length has no BPTT, RBP yet." in of(found, "M1c").why
+    for name in META_PARTS:
+        assert of(found, name).published.rests == of(mode_records("as-published"), name).published.rests
+    assert "at full length" not in of(with_full(*AT_1500), "M1c").why
+    rows = {row[0]: row[1] for row in section(found).settings.rows}
+    assert (rows["meta steps"], rows["T with mini-batches drawn anew"]) == ("40, 100", "1500")
 
 
 @pytest.mark.parametrize(

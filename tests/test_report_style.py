@@ -82,7 +82,6 @@ def test_durations(seconds, shown):
         (text.plural(1, "trial"), "1 trial"),
         (text.plural(2012, "trial"), "2,012 trials"),
         (text.plural(0, "trial"), "no trials"),
-        (text.strokes([0.123, 4.56]), "0.12 / 4.6"),
         (text.span([2.0, 0.5]), "0.5 to 2"),
         (text.span([0.5]), "0.5"),
         (text.tied("1 % of K = 20 steps"), "1\xa0% of K\xa0=\xa020 steps"),

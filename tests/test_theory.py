@@ -11,10 +11,10 @@ from steadygrad.paper.experiments.theory import THEORY, TheoryConfig
 from steadygrad.paper.experiments.theory.maps import Map, relative
 from steadygrad.paper.experiments.theory.penalties import PENALTIES
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import Figure, style
-from steadygrad.paper.report.theory import section
+from steadygrad.paper.report import SECTIONS, Figure, style
 from steadygrad.paper.report.verdicts import AT_LENGTH, CONTRADICTED, FAILS, HOLDS, NO_DATA, SHORTER, UNDECIDED, UNTESTED
 
+section = SECTIONS["theory"]
 SMALL = TheoryConfig(size=8, terms=6, descents=8)
 
 

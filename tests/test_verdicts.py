@@ -3,7 +3,7 @@
 import pytest
 
 from steadygrad.paper.report import verdicts
-from steadygrad.paper.report.verdicts import Finding, Gap, Length, Outcome, all_of
+from steadygrad.paper.report.verdicts import Case, Finding, Gap, Length, Outcome, all_of, held, over
 
 YES, NO, NOISE, MISSING = Outcome.YES, Outcome.NO, Outcome.NOISE, Outcome.MISSING
 FULL, SHORT = Length(2000, 2000, "epochs"), Length(100, 2000, "epochs")
@@ -72,6 +72,42 @@ def test_conditions_together():
     assert all_of([MISSING, NOISE]) is MISSING
     assert all_of([YES, MISSING, NO]) is NO
     assert all_of([]) is MISSING
+
+
+def cases(full: str, short: str = "") -> list[Case]:
+    """A setting a letter, those that were run in full first: y where the claim holds, n where it does not."""
+    made = [Case(letter == "y", FULL, f"full {place}", [1]) for place, letter in enumerate(full)]
+    return made + [Case(letter == "y", SHORT, f"short {place}", [2]) for place, letter in enumerate(short)]
+
+
+@pytest.mark.parametrize(
+    ("full", "short", "share", "name"),
+    [
+        ("yyyy", "", 1.0, verdicts.AT_LENGTH),
+        ("y", "yyy", 1.0, verdicts.SHORTER),  # one of four at length does not make the claim one at length
+        ("", "yyyy", 1.0, verdicts.SHORTER),
+        ("n", "yyy", 1.0, verdicts.CONTRADICTED),  # a counterexample at length is enough
+        ("y", "yyn", 1.0, verdicts.UNTESTED),  # a short run cannot contradict
+        ("n", "yyy", 0.75, verdicts.SHORTER),  # "generally" bears one of four
+        ("n", "yyn", 0.75, verdicts.UNTESTED),
+        ("nn", "yy", 0.75, verdicts.CONTRADICTED),  # but not two of them, whatever the others would say
+        ("yyy", "n", 0.75, verdicts.AT_LENGTH),  # and three are enough
+        ("", "", 1.0, verdicts.NO_DATA),
+    ],
+)
+def test_a_claim_of_four_settings_of_which_some_were_run_in_full(full: str, short: str, share: float, name: str):
+    assert over(cases(full, short), 4, share).as_published().name == name
+
+
+def test_a_claim_of_several_settings_is_as_long_as_the_shortest_and_names_what_was_run_in_full():
+    together = over(cases("y", "yyy"), 4)
+    assert together.as_published().rests == "100 of 2,000 epochs, 2,000 at full 0, 1 to 2 seeds"
+    assert held(together.of) == "4 of 4 settings, in full 1 of 1"
+    alone = over(cases("ny", "yy"), 4)
+    assert alone.as_published().rests == "2,000 epochs at full 0; full 1, 1 seed"
+    assert held(alone.of) == "3 of 4 settings, in full 1 of 2"
+    assert over(cases("yyyy"), 4).as_published().rests == "2,000 epochs, 1 seed"
+    assert held(cases("", "yn")) == "1 of 2 settings"
 
 
 def test_differences_within_two_standard_errors_are_noise():

@@ -34,7 +34,7 @@ class Departure(NamedTuple):
     base: Group
     trial: Trial
 
-    def cells(self, measures: Sequence[tuple[Measure, int]]) -> list[str]:
+    def cells(self, measures: Sequence[tuple[str | Measure, int]]) -> list[str]:
         """The measures, to so many digits: of the trial, of the same seed without the change, and their range over all seeds."""
         others = self.base.of(self.trial.method, self.trial.config["steps"])
         beside = [self.trial], [one for one in others if one.seed == self.trial.seed], others
@@ -50,7 +50,7 @@ def departed(base: Group | None) -> list[Departure]:
     return [Departure(words(base, other), base, trial) for other, trial in pairs]
 
 
-def ranged(trials: Sequence[Trial], measure: Measure, digits: int) -> str:
+def ranged(trials: Sequence[Trial], measure: str | Measure, digits: int) -> str:
     """From the lowest to the highest."""
-    found = sorted(value for trial in trials if (value := measure(trial)) is not None)
+    found = sorted(value for trial in trials if (value := trial.value(measure)) is not None)
     return to(f"{found[0]:.{digits}f}", f"{found[-1]:.{digits}f}") if found else "–"

@@ -21,14 +21,14 @@ def section(records: Sequence[Record]) -> Section:
     shown = [key for key in keys([result for _, result in done]) if any(is_scalar(result.get(key)) for _, result in done)]
     rows = [(*(cell(config.get(key)) for key in varied), *(cell(result.get(key)) for key in shown)) for config, result in done]
     trials = Table("trials", "The trials and their results.", (*varied, *shown), tuple(rows))
-    return Section(name, name, (), (trials,) if rows else (), settings({"value": alike(configs)}), f"steadygrad run {name}")
+    return Section(name, name, (), (trials,) if rows else (), settings([("value", alike(configs))]), f"steadygrad run {name}")
 
 
-def settings(columns: Mapping[str, Config], without: Sequence[str] = ()) -> Table:
-    """Settings side by side, a column a title."""
-    names = [name for name in keys(list(columns.values())) if name not in without]
-    rows = tuple((name, *(cell(column.get(name)) for column in columns.values())) for name in names)
-    return Table("settings", "Settings.", ("setting", *columns), rows)
+def settings(columns: Sequence[tuple[str, Config]], without: Sequence[str] = ()) -> Table:
+    """Settings side by side, each with its title."""
+    names = [name for name in keys([column for _, column in columns]) if name not in without]
+    rows = tuple((name, *(cell(column.get(name)) for _, column in columns)) for name in names)
+    return Table("settings", "Settings.", ("setting", *(title for title, _ in columns)), rows)
 
 
 def alike(configs: Sequence[Config]) -> dict[str, Any]:

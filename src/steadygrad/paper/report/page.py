@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,27 @@ from markupsafe import Markup
 from steadygrad.files import write_atomically
 from steadygrad.paper import records as storage
 from steadygrad.paper.records import Record, Stranger
-from steadygrad.paper.report import citation, facts, generic, hopfield, hyperopt, style, theory
+from steadygrad.paper.report import facts, generic, style
+from steadygrad.paper.report.citation import g1, g2, g3
+from steadygrad.paper.report.citation import trials as citation
+from steadygrad.paper.report.hopfield import h1, h2, h3, h4
+from steadygrad.paper.report.hopfield import trials as hopfield
+from steadygrad.paper.report.hyperopt import hypergradients, m1, m2, m3, m4
+from steadygrad.paper.report.hyperopt import trials as hyperopt
 from steadygrad.paper.report.section import Exhibit, Figure, Section, Table, placed
 from steadygrad.paper.report.text import is_number, plural, tied
+from steadygrad.paper.report.theory import a1, p1
+from steadygrad.paper.report.theory import trials as theory
 from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED
-from steadygrad.paper.report.writing import templates
+from steadygrad.paper.report.writing import section_of, templates
 
 FIGURES = "figures"
 Builder = Callable[[Sequence[Record]], Section]
 SECTIONS: dict[str, Builder] = {
-    "hopfield": hopfield.section,
-    "citation": citation.section,
-    "hyperopt": hyperopt.section,
-    "theory": theory.section,
+    "hopfield": partial(section_of, "hopfield", "Associative memory", hopfield, (h1, h2, h3, h4, "fidelity")),
+    "citation": partial(section_of, "citation", "Citation graphs", citation, (g1, g2, g3, "cost", "fidelity")),
+    "hyperopt": partial(section_of, "hyperopt", "Hyperparameters", hyperopt, (m1, m2, m3, m4, hypergradients)),
+    "theory": partial(section_of, "theory", "Theory and data", theory, (p1, a1, "data")),
 }
 """In the order of the page; an experiment that is not here gets the section of generic.py."""
 

@@ -56,6 +56,11 @@ class Panel:
             logarithmic(axis)
 
 
+def numbered(values: Sequence[float | None], first: int = 1) -> Points:
+    """A curve over the number of its points."""
+    return range(first, first + len(values)), values
+
+
 class Content(Protocol):
     """What fills a place in a picture."""
 

@@ -53,16 +53,20 @@ class Found:
     def corrected(self) -> Group | None:
         return self.of("corrected")
 
-    @property
-    def longer(self) -> tuple[Group, ...]:
-        return tuple(longer for group in self.all for longer in group.longer)
-
     def on(self, graph: str) -> list[Group]:
         return [group for group in self.all if group.graph == graph]
 
     def lengths(self, graph: str = "") -> list[Group]:
         """As published, the longest first."""
         return [one for group in self.on(graph) if group.mode == "as-published" for one in (*group.longer, group)]
+
+    def shown(self, graph: str = "") -> list[Group]:
+        """What tables and figures show: of trials at the paper's length those with most methods, then the modes."""
+        return [*[one for one in self.lengths(graph)[:-1] if one.length.full][:1], *self.on(graph)]
+
+    def beyond(self, judged: Group | None, graph: str = "") -> list[Group]:
+        """As published, trained longer than what was judged, the longest first."""
+        return [one for one in self.lengths(graph) if judged and one.length.ran > judged.length.ran]
 
     def judged(self, rule: Rule, graph: str = "", seeds: Callable[[Group], int] = lambda group: group.seeds) -> Findings:
         """By the longest trials as published that have what the rule takes, and by the corrected ones if they have."""

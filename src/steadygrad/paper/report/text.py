@@ -74,11 +74,6 @@ def unbroken(text: str) -> str:
     return text.replace(" ", NO_BREAK)
 
 
-def strokes(values: Iterable[float]) -> str:
-    """Two digits each: 0.12 / 4.6."""
-    return " / ".join(f"{value:.2g}" for value in values)
-
-
 def to(low: str, high: str) -> str:
     """A range in words, or the one value that it is: 0.5 to 2."""
     return low if low == high else f"{low} to {high}"

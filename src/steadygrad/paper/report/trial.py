@@ -92,6 +92,11 @@ class Group:
         return self.setting["mode"]
 
     @property
+    def heading(self) -> str:
+        """The mode, and how long was trained where that is the paper's."""
+        return TITLES[self.mode] + (f", {self.length}" if self.mode == "as-published" and self.length.full else "")
+
+    @property
     def graph(self) -> str:
         return self.setting.get("graph", "")
 
@@ -159,16 +164,15 @@ def finite(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None and math.isfinite(value)]
 
 
+def ranked(values: Iterable[float | None]) -> list[float]:
+    """What was measured, the largest last; what is not finite counts as infinite."""
+    return sorted(value if math.isfinite(value) else math.inf for value in values if value is not None)
+
+
 def median(values: Iterable[float | None]) -> float | None:
-    """Of what was measured; what is not finite counts as infinite. None where nothing was."""
-    found = [value if math.isfinite(value) else math.inf for value in values if value is not None]
+    """Of what was measured; None where nothing was."""
+    found = ranked(values)
     return statistics.median(found) if found else None
-
-
-def largest(values: Iterable[float | None]) -> float | None:
-    """The largest of what was measured; infinite if anything was not finite."""
-    found = [value for value in values if value is not None]
-    return math.inf if any(not math.isfinite(value) for value in found) else max(found, default=None)
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:

@@ -3,6 +3,10 @@
 **As published** asks whether the paper's result comes out of the paper's settings. A run that is shorter than the paper's can
 show that it does, but not that it does not: that takes the paper's length. **Where the assumptions hold** (corrected) asks
 whether the statement is true in a setting of ours in which the method's assumptions are met. It has no length of the paper's.
+
+Trials of different lengths or settings are never averaged. Where several lengths were run, the longest that has all that the
+claim takes decides. A claim over several settings, of which some were run in full and others not, is decided by the full ones
+where the others could not change it (see `over`), and else is as long as the shortest.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -60,13 +64,16 @@ class Length:
     ran: int
     paper: int
     unit: str
+    besides: str = ""
+    """what was run longer, or which settings these are: ", 100 at T = 1500, K = 50" """
 
     @property
     def full(self) -> bool:
         return self.ran >= self.paper
 
     def __str__(self) -> str:
-        return f"{self.ran:,} of {self.paper:,} {self.unit}" if not self.full else f"{self.ran:,} {self.unit}"
+        beside = "" if self.full else f" of {self.paper:,}"
+        return f"{self.ran:,}{beside} {self.unit}{self.besides}"
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,50 @@ def all_of(outcomes: Iterable[Outcome]) -> Outcome:
         if outcome in found:
             return outcome
     return Outcome.YES if found else Outcome.MISSING
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of several settings that a claim is about, and whether it holds there."""
+
+    holds: bool
+    length: Length
+    name: str
+    seeds: Sequence[int]
+    number: float | None = None
+    """by which it was judged"""
+
+
+def over(cases: Sequence[Case], paper: int, share: float = 1.0, of: Any = None) -> Finding:
+    """A claim of so many settings in the paper, of all or a share of them. What was run in full decides alone where it is enough:
+    by the settings that hold, or by those that fail. Else all count, each by its longest trials. Words are about the cases, or
+    about `of`."""
+    full = [case for case in cases if case.length.full]
+    fails = sum(not case.holds for case in full)
+    enough = fails > (1 - share) * paper or len(full) - fails >= share * paper
+    kept = full if enough else cases
+    if not kept:
+        return Finding()
+    outcome = Outcome.of(sum(case.holds for case in kept) >= share * (paper if enough else len(kept)))
+    seeds = [count for case in kept for count in case.seeds]
+    return Finding(outcome, of or cases, (min(seeds), max(seeds)), together(kept, len(cases)))
+
+
+def together(cases: Sequence[Case], known: int) -> Length:
+    """The length of the shortest, with the names of those that were run in full where others that are known were not."""
+    shortest = min((case.length for case in cases), key=lambda length: length.ran)
+    full = [case.name for case in cases if case.length.full]
+    if not full or len(full) == known:
+        return shortest
+    longer = "" if shortest.full else f", {shortest.paper:,}"
+    return replace(shortest, besides=f"{longer} at {'; '.join(full)}")
+
+
+def held(cases: Sequence[Case]) -> str:
+    """In how many settings it holds, and in how many of those that were run in full where not all were."""
+    full = [case.holds for case in cases if case.length.full]
+    beside = f", in full {sum(full)} of {len(full)}" if 0 < len(full) < len(cases) else ""
+    return f"{sum(case.holds for case in cases)} of {len(cases)} settings{beside}"
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,17 @@ from markupsafe import Markup
 
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import text
-from steadygrad.paper.report.fidelity import Departure, departed, departures, words
+from steadygrad.paper.report.fidelity import departed, departures, words
 from steadygrad.paper.report.section import Exhibit, Figure, Part, Section, Table, placed
 from steadygrad.paper.report.style import look
-from steadygrad.paper.report.trial import WHOLE, Measure, drawn_of, median, methods_of
-from steadygrad.paper.report.verdicts import Findings, kind, mark
+from steadygrad.paper.report.trial import WHOLE, drawn_of, median, methods_of
+from steadygrad.paper.report.verdicts import Findings, held, kind, mark
 
 Caller = Callable[..., str] | None
 Claims = Sequence[ModuleType | str]
 """The files of a section's claims, and templates that need no code of their own."""
 BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
-FILTERS = ("short", "number", "percent", "rough", "span", "strokes", "plural", "unbroken")
+FILTERS = ("short", "number", "percent", "rough", "span", "plural", "unbroken")
 """Functions of text.py that templates use."""
 
 
@@ -42,7 +42,8 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {**{name: getattr(text, name) for name in FILTERS}, "label": label, "mark": mark, "kind": kind}
+    filters: dict[str, Any] = {name: getattr(text, name) for name in FILTERS}
+    filters |= {"label": label, "mark": mark, "kind": kind, "held": held}
     filters |= {"each": each, "json": json.dumps, "median": median, "mean": statistics.fmean}
     made.filters.update(filters)
     return made
@@ -91,7 +92,7 @@ class Writer:
         page, names = (claim, {}) if isinstance(claim, str) else (claim.__name__.rpartition(".")[2], vars(claim))
         fold = templates().get_template("fold.html.jinja").module.fold  # pyright: ignore[reportAttributeAccessIssue]
         tools = {"found": self.found, "part": self.part, "table": self.table, "figure": self.figure, "fold": fold, "BANDS": BANDS}
-        tools |= {"WHOLE": WHOLE, "departed": departed, "departures": departures, "words": words, "effects": self.effects}
+        tools |= {"WHOLE": WHOLE, "departed": departed, "departures": departures, "words": words}
         tools |= {"methods_of": methods_of, "drawn_of": drawn_of}
         return templates().get_template(f"{self.name}/{page}.html.jinja").render({**self.shared, **names, **tools})
 
@@ -111,15 +112,6 @@ class Writer:
         rows = tuple(cells(line) for line in body.splitlines() if line.strip())
         made = Table(f"{self.name}-{name}", plain(caption), cells(head), rows, plain(note))
         return self.kept(made) if rows else ""
-
-    def effects(self, name: str, found: Sequence[Departure], about: str, measures: dict[str, tuple[Measure, int]]) -> str:
-        """The table of what single departures do: measures by name, each with its digits."""
-        which = ("", ", as it was", ", all seeds")
-        head = ("changed", "method", *(measure + column for column in which for measure in measures))
-        rows = tuple((one.changed, label(one.trial.method), *one.cells(list(measures.values()))) for one in found)
-        caption = f"{about}, beside the same seed without the change and the range over all seeds."
-        note = "A change that stays within the range over seeds says nothing."
-        return self.kept(Table(f"{self.name}-{name}", caption, head, rows, note)) if rows else ""
 
     def figure(self, name: str, draw: Callable[..., Any], *about: Any, records: int, alt: str, caller: Callable[[], str]) -> str:
         """The figure that draw(*about) makes at this place, its caption inside a call block; none without records."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
-from steadygrad.paper.report.citation.trials import PAIR, longer, mean, seeds_of_pair, test
+from steadygrad.paper.report.citation.trials import PAIR, longer, seeds_of_pair, test
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.style import look
 from steadygrad.paper.report.trial import Group
@@ -53,13 +54,10 @@ def ahead(place: Group) -> Outcome:
     return Outcome.of(min(gaps) > 0 if gaps else None)
 
 
-def means(place: Group) -> str:
-    return " and ".join(f"{value:.1f}" for method in PAIR if (value := mean(place, method, test)) is not None)
-
-
 def best(place: Group) -> str:
-    """The best of the others, with its accuracy."""
-    known = {value: method for method in rivals(place) if (value := mean(place, method, test)) is not None}
+    """The best of the others, with its accuracy in the seeds that TBPTT has too."""
+    pairs = {method: place.pairs(method, other=PAIR[1]) for method in rivals(place)}
+    known = {statistics.fmean(test(trial) for trial, _ in of): method for method, of in pairs.items() if of}
     return f"best other {max(known):.1f} ({look(known[max(known)]).label})" if known else ""
 
 

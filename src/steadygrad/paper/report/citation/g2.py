@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
-from steadygrad.paper.report.citation.trials import PAPER, validation
+from steadygrad.paper.report.citation.trials import PAPER, seeds_of_pair, validation
 from steadygrad.paper.report.trial import Group
 from steadygrad.paper.report.verdicts import Gap, Outcome, all_of
 
@@ -22,8 +23,7 @@ def order(place: Group) -> Outcome:
     return all_of(gap.above for gap in gaps(place))
 
 
-def seeds(place: Group) -> int:
-    return min(len(place.of(method)) for method in METHODS)
+seeds = partial(seeds_of_pair, methods=METHODS)
 
 
 def paper_errors() -> float:

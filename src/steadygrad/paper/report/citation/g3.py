@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.citation.trials import PAIR, gradients, heading, longer, mean, seeds_of_pair, validation
-from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.citation.trials import PAIR, gradients, longer, mean, seeds_of_pair, validation
+from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw, numbered
 from steadygrad.paper.report.sorting import Found
 from steadygrad.paper.report.text import short, unbroken
 from steadygrad.paper.report.trial import Group, Trial, median
@@ -58,17 +58,11 @@ def goes(found: Found, graph: str) -> Findings:
     return replace(published, longer=trend[0]), corrected
 
 
-def drawn(found: Found, graph: str) -> list[Group]:
-    """The modes of a graph, and trials at the paper's length."""
-    full = [place for place in found.lengths(graph)[:-1] if place.length.full]
-    return [place for place in (*found.on(graph), *full) if gradients(place)]
-
-
 def learning(places: Sequence[Group]) -> Picture:
     """Training loss and validation accuracy over epochs, a row a mode."""
 
     def loss(trial: Trial) -> Points:
-        return range(len(trial.result["training_loss"])), trial.result["training_loss"]
+        return numbered(trial.result["training_loss"], 0)
 
     def accuracy(trial: Trial) -> Points:
         return trial.seen("epoch"), [None if value is None else 100 * value for value in trial.seen("accuracy")]
@@ -77,22 +71,18 @@ def learning(places: Sequence[Group]) -> Picture:
     for place in places:
         losses, accuracies = (place.curves(series, gradients(place)) for series in (loss, accuracy))
         alone = mean(place, "baseline", validation)
-        left = Panel(losses, f"{heading(place)}: training loss", "epoch", "cross-entropy", log=True)
+        left = Panel(losses, f"{place.heading}: training loss", "epoch", "cross-entropy", log=True)
         rows.append([left, Panel(accuracies, "validation", "epoch", "accuracy, %", level=alone)])
     return draw(rows, {"baseline": DOTTED})
 
 
 def differences(places: Sequence[Group]) -> Picture:
     """How far each step moves the state of the trained networks, in the paper's scaling and relative, a row a mode."""
-
-    def series(trial: Trial, key: str) -> Points:
-        values = trial.result["difference"][key]
-        return range(1, 1 + len(values)), values
-
     rows: list[list[Panel]] = []
     for place in places:
-        scaled, relative = (place.curves(lambda t, k=k: series(t, k), gradients(place)) for k in ("scaled", "relative"))
-        left = Panel(scaled, f"{heading(place)}: the paper's", "step t", "‖hₜ − hₜ₋₁‖ / elements", log=True)
+        of = gradients(place)
+        scaled, relative = (place.curves(lambda t, k=k: numbered(t.result["difference"][k]), of) for k in ("scaled", "relative"))
+        left = Panel(scaled, f"{place.heading}: the paper's", "step t", "‖hₜ − hₜ₋₁‖ / elements", log=True)
         rows.append([left, Panel(relative, "relative", "step t", "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", log=True, level=STEADY)])
     return draw(rows, {"1 %": DOTTED})
 

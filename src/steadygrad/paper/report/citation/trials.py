@@ -8,13 +8,12 @@ from itertools import chain
 from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
+from steadygrad.paper.report import generic, sorting
 from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import Found, grouped, read, setting
-from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.style import CHECKPOINTED
 from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, seeds_of
+from steadygrad.paper.report.trial import TITLES, Group, Measure, Trial, called, median, seeds_of
 from steadygrad.paper.report.verdicts import Finding, Length
 
 NAMES = {"cora": "Cora", "pubmed": "Pubmed", "planted": "Planted partition"}
@@ -64,23 +63,18 @@ def validation(trial: Trial) -> float:
     return 100 * trial.result["validation_accuracy"]
 
 
-def heading(place: Group) -> str:
-    """The mode, and its epochs where they are the paper's."""
-    return TITLES[place.mode] + (f", {place.length}" if place.mode == "as-published" and place.length.full else "")
-
-
 def gradients(place: Group) -> list[str]:
     return [method for method in place.methods() if method not in (*REFERENCES, *CHECKPOINTED)]
 
 
-def seeds_of_pair(place: Group) -> int:
-    return min(seeds_of(place.of(method)) for method in PAIR)
+def seeds_of_pair(place: Group, methods: Sequence[str] = PAIR) -> int:
+    """How many seeds each of these methods has at least."""
+    return min(seeds_of(place.of(method)) for method in methods)
 
 
 def longer(found: Found, graph: str, judged: Finding) -> list[Group]:
     """Trials as published of both methods that are longer than those that were judged, the longest first."""
-    known = found.lengths(graph) if judged.of else []
-    return [one for one in known if one.length.ran > judged.of.length.ran and seeds_of_pair(one)]
+    return [one for one in found.beyond(judged.of, graph) if seeds_of_pair(one)]
 
 
 def mean(place: Group, method: str, measure: Measure) -> float | None:
@@ -102,7 +96,25 @@ def counts(places: Sequence[Group]) -> str:
     """How many seeds the methods have: "as published: 10; corrected: 1 to 3" while it is running."""
     counted = [sorted({len(p.of(m)) for m in p.methods() if m not in CHECKPOINTED} or {0}) for p in places]
     spans = [to(str(of[0]), str(of[-1])) for of in counted]
-    return "; ".join(f"{TITLES[place.mode].lower()}: {span}" for place, span in zip(places, spans, strict=True))
+    return "; ".join(f"{place.heading.lower()}: {span}" for place, span in zip(places, spans, strict=True))
+
+
+def per_epoch(place: Group, method: str, name: str) -> float | None:
+    """A count of the whole training, divided by its epochs."""
+    counts = [(trial.result[name], len(trial.result["training_loss"])) for trial in place.of(method)]
+    return median(count / epochs if epochs and count else None for count, epochs in counts)
+
+
+def in_turns(place: Group) -> dict[str, dict[str, float]]:
+    """One epoch by several methods in turns, medians; time and memory also relative to BPTT's in the same trial."""
+    found = [trial.measured["turns"] for trial in place.trials if trial.measured.get("turns")]
+    made: dict[str, dict[str, float]] = {}
+    for method in found[0] if found else ():
+        numbers = {key: median(one[method][key] for one in found) or 0.0 for key in found[0][method]}
+        for name, key in (("time", "cpu_ms"), ("memory", "mb")):
+            numbers[name] = median(one[method][key] / one["bptt"][key] for one in found) or 0.0
+        made[called(method)] = numbers
+    return made
 
 
 def sort(records: Sequence[Record]) -> Found:
@@ -117,12 +129,14 @@ def sort(records: Sequence[Record]) -> Found:
         title = f"{NAMES[kept['graph']]}, {TITLES[kept['mode']].lower()}"
         return Group(kept, (*own, *chain(*references)), title, Length(kept["epochs"], PAPER_EPOCHS, "epochs"))
 
-    return sort_trials([trial for trial in trials if trial.method not in REFERENCES], IGNORED, LENGTHS, place)
+    return sorting.sort([trial for trial in trials if trial.method not in REFERENCES], IGNORED, LENGTHS, place)
 
 
 def settings(found: Found) -> Table:
     def told(place: Group) -> dict[str, Any]:
         idle = ONLY_CORRECTED if place.mode == "as-published" else ()
-        return place.setting | dict.fromkeys(idle) | {"seeds": place.seeds}
+        own = [trial for trial in place.trials if trial.method not in REFERENCES]
+        return place.setting | dict.fromkeys(idle) | {"seeds": seeds_of(own)}
 
-    return generic.settings({place.title: told(place) for place in found.all}, ("graph", "mode"))
+    places = [place for graph in NAMES for place in found.shown(graph)]
+    return generic.settings([(f"{NAMES[p.graph]}, {p.heading.lower()}", told(p)) for p in places], ("graph", "mode"))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from steadygrad.paper.report.hopfield.trials import training
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.text import to
-from steadygrad.paper.report.trial import WHOLE, Group, Measure, Trial, largest, median, ratio
-from steadygrad.paper.report.verdicts import Findings, Outcome
+from steadygrad.paper.report.trial import WHOLE, Group, Trial, median, ranked
+from steadygrad.paper.report.verdicts import Findings, Outcome, all_of
 
 COUNTS = [10, 20, 30]
 """The paper's K."""
@@ -37,41 +36,47 @@ def overshot(trial: Trial) -> bool:
 READINGS: dict[str, Success] = {"before any update": strict, "of the first pass": overshot}
 
 
-def rates(setting: Group, success: Success) -> dict[str, list[float]]:
-    """Success rates, method by K; empty where one is missing."""
-    tried = {method: [setting.of(method, K) for K in COUNTS] for method in PAPER}
-    if not all(all(of) for of in tried.values()):
-        return {}
-    return {method: [statistics.fmean(map(success, trials)) for trials in of] for method, of in tried.items()}
+def rate(setting: Group, method: str, K: int, success: Success) -> float | None:
+    """The share of trials that succeed; None without trials."""
+    trials = setting.of(method, K)
+    return statistics.fmean(map(success, trials)) if trials else None
 
 
 def agrees(setting: Group, success: Success = strict) -> Outcome:
-    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K."""
-    found = rates(setting, success)
-    if not found:
-        return Outcome.MISSING
-    pairs = zip(found["rbp-uniform"], PAPER["rbp-uniform"], strict=True)
-    sides = all((ours > HALF) == (paper > 100 * HALF) for ours, paper in pairs)
-    return Outcome.of(sides and all(rate == 1 for m, row in found.items() if m != "rbp-uniform" for rate in row))
+    """All but RBP always succeed, and RBP is on the paper's side of 50 % at every K; one of them is enough against it."""
+
+    def one(method: str, K: int, paper: int) -> bool | None:
+        ours = rate(setting, method, K, success)
+        return None if ours is None else (ours > HALF) == (paper > 100 * HALF) if method == "rbp-uniform" else ours == 1
+
+    return all_of(Outcome.of(one(method, *pair)) for method, row in PAPER.items() for pair in zip(COUNTS, row, strict=True))
+
+
+def decided(setting: Group) -> Outcome:
+    """MISSING unless every reading can be judged."""
+    outcomes = [agrees(setting, success) for success in READINGS.values()]
+    return Outcome.MISSING if Outcome.MISSING in outcomes else outcomes[0]
 
 
 def readings(found: Found) -> Findings:
-    """As published under both readings."""
-    published, corrected = found.judged(agrees)
+    """As published under both readings, by the longest trials that decide both."""
+    published, corrected = found.judged(decided)
     outcomes = tuple(agrees(published.of, success) for success in READINGS.values() if published.of)
-    return replace(published, outcome=outcomes), corrected
+    return replace(published, outcome=outcomes), replace(corrected, outcome=found.judged(agrees)[1].outcome)
+
+
+def lacking(setting: Group) -> dict[str, list[int]]:
+    """The methods of the table that have no trial, with the K at which they have none."""
+    missing = {method: [K for K in COUNTS if not setting.of(method, K)] for method in PAPER}
+    return {method: counts for method, counts in missing.items() if counts}
 
 
 def rates_words(setting: Group, success: Success) -> str:
-    found = {method: [f"{100 * rate:.3g}" for rate in of] for method, of in rates(setting, success).items()}
-    others = sorted({rate for method, of in found.items() if method != "rbp-uniform" for rate in of}, key=float)
-    return f"{' to '.join(dict.fromkeys((others[0], others[-1])))} %, RBP {' / '.join(found['rbp-uniform'])} %"
-
-
-def initial(setting: Group) -> tuple[float, float]:
-    """The loss before any update, and that of BPTT's first pass."""
-    first = statistics.median(training(trial)[0] for trial in setting.of("bptt") or setting.trials)
-    return statistics.median(trial.result["initial_loss"] for trial in setting.trials), first
+    """In percent: of all but RBP, from the lowest to the highest, then of RBP at each K; what was not run is a dash."""
+    found = {method: [rate(setting, method, K, success) for K in COUNTS] for method in PAPER}
+    others = sorted(value for method, of in found.items() if method != "rbp-uniform" for value in of if value is not None)
+    rbp = " / ".join("–" if value is None else f"{100 * value:.3g}" for value in found["rbp-uniform"])
+    return f"{' to '.join(dict.fromkeys(f'{100 * value:.3g}' for value in (*others[:1], *others[-1:])))} %, RBP {rbp} %"
 
 
 def first_ratio(trial: Trial) -> float:
@@ -79,23 +84,9 @@ def first_ratio(trial: Trial) -> float:
     return training(trial)[-1] / training(trial)[0]
 
 
-def tried(setting: Group, method: str) -> list[list[Trial]]:
-    """The trials of a method at every K, or at none."""
-    found = [setting.of(method, K) for K in ([None] if method in WHOLE else setting.counts)]
-    return found if any(found) else []
-
-
-def succeeded(setting: Group, method: str, success: Success) -> str:
-    """At every K: "0 / 6 of 6", or "0 / 3 of 3 to 6" where there are not as many trials of each."""
-    found = tried(setting, method)
-    sizes = sorted(map(len, found))
-    counts = " / ".join(str(sum(map(success, of))) for of in found)
-    return f"{counts} of {to(str(sizes[0]), str(sizes[-1]))}" if found else "–"
-
-
-def at_each_count(setting: Group, method: str, measure: Measure) -> str:
-    """The mean over trials at every K."""
-    return " / ".join(f"{statistics.fmean(map(measure, of)):.2f}" if of else "–" for of in tried(setting, method)) or "–"
+def tried(setting: Group, method: str, counts: Sequence[int]) -> list[list[Trial]]:
+    """The trials of a method at each of these K, or of one that has no K."""
+    return [setting.of(method, K) for K in ([None] if method in WHOLE else counts)]
 
 
 def norm_of_start(trial: Trial) -> float:
@@ -118,9 +109,4 @@ def at_worst(setting: Group, K: int) -> list[float | None]:
 
 def residual(trial: Trial) -> float | None:
     """The largest residual of the adjoint equation in training."""
-    return largest(trial.seen("adjoint_residual"))
-
-
-def ends(setting: Group, method: str, K: int) -> float | None:
-    """The final training loss relative to BPTT's from the same seed, in the middle of the seeds."""
-    return median(ratio(*(trial.result["final_loss"] for trial in pair)) for pair in setting.pairs(method, K))
+    return max(ranked(trial.seen("adjoint_residual")), default=None)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import GOOD, good
 from steadygrad.paper.report.style import WIDTH, look
-from steadygrad.paper.report.text import percent, rough
+from steadygrad.paper.report.text import percent
 from steadygrad.paper.report.trial import Group, Trial
 from steadygrad.paper.report.verdicts import Outcome
 
@@ -33,12 +33,6 @@ def wrong(setting: Group) -> dict[str, float]:
 
 def retrieved(setting: Group) -> Outcome:
     return Outcome.of(max(wrong(setting).values()) <= RETRIEVED if good(setting) else None)
-
-
-def worst(setting: Group) -> str:
-    found = wrong(setting)
-    method = max(found, key=lambda method: found[method])
-    return f"{rough(found[method])} of pixels wrong ({look(method).label})"
 
 
 def shown(setting: Group) -> dict[str, Trial]:

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hopfield.trials import good
-from steadygrad.paper.report.panels import DOTTED, Panel, Points, draw
+from steadygrad.paper.report.panels import DOTTED, Panel, draw, numbered
 from steadygrad.paper.report.sorting import Found
-from steadygrad.paper.report.trial import Group, Trial, finite, median
+from steadygrad.paper.report.trial import Group, finite, median
 from steadygrad.paper.report.verdicts import Outcome
 
 STEADY, WITHIN = 0.01, 10
@@ -31,11 +31,6 @@ def steady(setting: Group) -> Outcome:
     return Outcome.of(all(step is not None and step <= WITHIN for step in steps(setting)))
 
 
-def last_step(setting: Group) -> str:
-    found = steps(setting)
-    return "later than the last" if None in found else str(max(filter(None, found)))
-
-
 def steady_after(relative: Sequence[float], tolerance: float) -> int | None:
     """The first step from which on every difference is below the tolerance, counted from 1; None if even the last is not."""
     above = [step for step, value in enumerate(relative, 1) if not value < tolerance]
@@ -49,22 +44,11 @@ def radii(setting: Group) -> list[float | None]:
     return [median(peaks), *(median(trial.result[key] for trial in good(setting)) for key in ("spectral_radius", "norm"))]
 
 
-def spread(setting: Group, key: str, tolerance: float) -> str:
-    """The step from which on the state moves less than a tolerance: the range over trials."""
-    found, most = steps(setting, key, tolerance), setting.setting["updates"]
-    inside = sorted(step for step in found if step is not None)
-    ends = [*map(str, inside[:1]), f"> {most}" if len(inside) < len(found) else str(inside[-1])]
-    return " to ".join(dict.fromkeys(ends))
-
-
 def differences(found: Found) -> Picture:
-    def series(trial: Trial, key: str) -> Points:
-        return range(1, 1 + len(trial.result[key]["relative"])), trial.result[key]["relative"]
-
     about: dict[str, Any] = {"x": "step t", "y": "‖hₜ − hₜ₋₁‖ / ‖hₜ‖", "log": True, "height": (FLOOR, 3)}
     about |= {"level": STEADY, "at": WITHIN}
     rows: list[list[Panel]] = []
-    for s in found.all:
-        clean, corrupted = (s.curves(lambda trial, key=key: series(trial, key)) for key in (CLEAN, CORRUPTED))
-        rows.append([Panel(clean, f"{s.title}: clean", **about), Panel(corrupted, "corrupted", **about)])
+    for s in found.shown():
+        clean, corrupted = (s.curves(lambda t, key=key: numbered(t.result[key]["relative"])) for key in (CLEAN, CORRUPTED))
+        rows.append([Panel(clean, f"{s.heading}: clean", **about), Panel(corrupted, "corrupted", **about)])
     return draw(rows, {f"step {WITHIN}; {STEADY:.0%}": DOTTED})

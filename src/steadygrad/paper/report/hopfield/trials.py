@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from steadygrad.paper.records import Record
-from steadygrad.paper.report import generic
+from steadygrad.paper.report import generic, sorting
 from steadygrad.paper.report.section import Table
-from steadygrad.paper.report.sorting import Found, read
-from steadygrad.paper.report.sorting import sort as sort_trials
 from steadygrad.paper.report.trial import TITLES, Group, Trial, ratio, seeds_of
 from steadygrad.paper.report.verdicts import Length
 
@@ -35,8 +34,10 @@ def left(trial: Trial) -> float:
     return ratio(trial.result["final_loss"], trial.result["initial_loss"]) or 0.0
 
 
-def final_loss(trial: Trial) -> float:
-    return trial.result["final_loss"]
+def ends(group: Group, method: str, K: int | None = None) -> list[float]:
+    """The final training loss relative to BPTT's, seed by seed."""
+    pairs = [[trial.result["final_loss"] for trial in pair] for pair in group.pairs(method, K)]
+    return [ratio(*pair) or 0.0 for pair in pairs]
 
 
 def wrong(trial: Trial) -> float:
@@ -44,7 +45,7 @@ def wrong(trial: Trial) -> float:
     return 100 * trial.result["pixel_error_fresh"]
 
 
-MEASURES = {"final loss": (final_loss, 3), "% wrong": (wrong, 1)}
+MEASURES = {"final loss": ("final_loss", 3), "% wrong": (wrong, 1)}
 """What is shown of a departure, with its digits."""
 
 
@@ -56,18 +57,17 @@ def good_seeds(group: Group) -> int:
     return seeds_of(good(group))
 
 
-def sort(records: Sequence[Record]) -> Found:
+def sort(records: Sequence[Record]) -> sorting.Found:
     def group(trials: list[Trial]) -> Group:
         kept = {name: value for name, value in trials[0].config.items() if name not in FREE}
         return Group(kept, tuple(trials), TITLES[kept["mode"]], Length(kept["passes"], PAPER_PASSES, "passes"), K)
 
-    return sort_trials(read(records, BEFORE), FREE, LENGTHS, group)
+    return sorting.sort(sorting.read(records, BEFORE), FREE, LENGTHS, group)
 
 
-def settings(found: Found) -> Table:
-    columns = {
-        s.title.lower() + ("" if s in found.all else f", {s.setting['passes']:,} passes"): s.setting
-        | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
-        for s in (*found.all, *found.longer)
-    }
-    return generic.settings(columns, ("mode",))
+def settings(found: sorting.Found) -> Table:
+    def told(s: Group) -> dict[str, Any]:
+        counts = ", ".join(map(str, s.counts)) or "–"
+        return s.setting | {"seeds": s.seeds, "K": counts, "pixel and loss": READOUTS[s.mode]}
+
+    return generic.settings([(s.heading.lower(), told(s)) for s in found.shown()], ("mode",))

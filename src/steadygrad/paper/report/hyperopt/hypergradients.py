@@ -7,9 +7,9 @@ import math
 from steadygrad.paper.report.fidelity import Departure
 from steadygrad.paper.report.hyperopt.m1 import meta_end
 from steadygrad.paper.report.hyperopt.m2 import training_end
-from steadygrad.paper.report.hyperopt.trials import Mode, Sorted, last_of, way_order
+from steadygrad.paper.report.hyperopt.trials import LASTS, Mode, Sorted, last_of
 from steadygrad.paper.report.style import place
-from steadygrad.paper.report.trial import Trial, median
+from steadygrad.paper.report.trial import Trial
 
 __all__ = ["meta_end", "training_end"]  # for the template
 Key = tuple[int, int, str, str]
@@ -32,16 +32,11 @@ def errors(found: Sorted) -> list[tuple[Key, list[list[Trial]]]]:
 
     def order(where: Key) -> tuple[float, ...]:
         T, K, method, last = where
-        return T, K or math.inf, place(method), way_order(last)
+        return T, K or math.inf, place(method), list(LASTS).index(last)
 
     all_of = [entries(mode) for mode in found.all]
     keys = sorted({key(one) for of_mode in all_of for one in of_mode}, key=order)
     return [(where, [[one for one in of_mode if key(one) == where] for of_mode in all_of]) for where in keys]
-
-
-def cosine_at(mode: Mode, trial: Trial) -> float | None:
-    """To BPTT's hypergradient, at the T, K, method and last step of this trial."""
-    return median(one.result["cosine"] for one in entries(mode) if key(one) == key(trial))
 
 
 def reshuffled(found: Sorted) -> list[Departure]:

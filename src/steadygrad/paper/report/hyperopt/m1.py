@@ -6,13 +6,13 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.hyperopt.trials import Cell, Mode
-from steadygrad.paper.report.panels import Panel, Points, draw
+from steadygrad.paper.report.hyperopt.trials import PAPER_SETTINGS, PAPER_STEPS, Cell, Mode
+from steadygrad.paper.report.panels import Panel, Points, draw, numbered
 from steadygrad.paper.report.trial import Measure, Trial, finite, median, ratio
+from steadygrad.paper.report.verdicts import Case, Finding, over
 
 RIVALS = ("rbp-uniform", "tbptt")
 """What Neumann-RBP is to end below."""
@@ -49,38 +49,64 @@ def beside_exact(cell: Cell, method: str, measure: Measure = meta_end) -> float 
     return median(ratio(measure(trial), measure(exact)) for trial, exact in cell.pairs(method))
 
 
-def smoother(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, float]]:
+def comparable(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The settings that differ in T and K only, group by group."""
+    return [[cell for cell in cells if cell.alike == alike] for alike in sorted({cell.alike for cell in cells})]
+
+
+def alone(mode: Mode | None) -> list[Cell]:
+    """Settings whose T cannot be compared with another."""
+    groups = comparable(mode.evidence(lambda cell: True)) if mode else []
+    return [cell for cells in groups if len({cell.T for cell in cells}) == 1 for cell in cells]
+
+
+def steps(ends: dict[int, float], cells: Sequence[Cell], holds: Callable[[float, float], bool]) -> list[Case]:
+    """From each T to the next: does it hold between what was found at the two?"""
+    made: list[Case] = []
+    for (T, earlier), (following, later) in pairwise(ends.items()):
+        both = [cell for cell in cells if cell.T in (T, following)]
+        name = f"T = {T} to {following}, K = {' and '.join(dict.fromkeys(str(cell.K) for cell in both))}"
+        made.append(Case(holds(earlier, later), both[0].length, name, [cell.seeds for cell in both]))
+    return made
+
+
+def smoother(mode: Mode) -> Finding:
     """The bend at each T, over the methods and K that every T has: does it fall?"""
-    cells = mode.evidence(lambda cell: True)
-    trials = {T: [t for c in cells if c.T == T for t in c.trials] for T in sorted({c.T for c in cells})}
-    common = set.intersection(*({(t.method, t.K) for t in of} for of in trials.values())) if trials else set[Any]()
-    bends = {T: roughness([t for t in of if (t.method, t.K) in common]) for T, of in trials.items()}
-    known = {T: value for T, value in bends.items() if value is not None}
-    falls = all(later < (1 - LEVEL) * earlier for earlier, later in pairwise(known.values()))
-    return falls if len(known) > 1 else None, cells, known
+    cases, known = list[Case](), list[dict[int, float]]()
+    for cells in comparable(mode.evidence(lambda cell: True)):
+        trials = {T: [t for c in cells if c.T == T for t in c.trials] for T in sorted({c.T for c in cells})}
+        common = set.intersection(*({(t.method, t.K) for t in of} for of in trials.values()))
+        bends = {T: roughness([t for t in of if (t.method, t.K) in common]) for T, of in trials.items()}
+        known.append({T: value for T, value in bends.items() if value is not None})
+        cases += steps(known[-1], cells, lambda earlier, later: later < (1 - LEVEL) * earlier)
+    return over(cases, PAPER_STEPS, of=[of for of in known if len(of) > 1])
 
 
-def truncated_worse(mode: Mode) -> tuple[bool | None, list[Cell], dict[int, dict[int, float]]]:
+def truncated_worse(mode: Mode) -> Finding:
     """Where TBPTT's meta loss ends beside BPTT's, at each K and T: does it grow with T?"""
-    cells = mode.evidence(lambda cell: beside_exact(cell, "tbptt") is not None)
-    ends: dict[int, dict[int, float]] = {}
-    for cell in sorted(cells, key=lambda cell: (cell.K or 0, cell.T)):
-        ends.setdefault(cell.K or 0, {})[cell.T] = beside_exact(cell, "tbptt") or 0.0
-    known = {K: of for K, of in ends.items() if len(of) > 1}
-    grows = [later > (1 + LEVEL) * earlier for of in known.values() for earlier, later in pairwise(of.values())]
-    return all(grows) if grows else None, cells, known
+    cases, known = list[Case](), dict[tuple[int, ...], dict[int, list[float]]]()
+    for cells in comparable(mode.evidence(lambda cell: beside_exact(cell, "tbptt") is not None)):
+        for K in sorted({cell.K or 0 for cell in cells}):
+            of = sorted((cell for cell in cells if cell.K == K), key=lambda cell: cell.T)
+            ends = {cell.T: beside_exact(cell, "tbptt") or 0.0 for cell in of}
+            cases += steps(ends, of, lambda earlier, later: later > (1 + LEVEL) * earlier)
+            if len(ends) > 1:
+                known.setdefault(tuple(ends), {})[K] = list(ends.values())
+    return over(cases, 2 * PAPER_STEPS, of=known)  # at two K
 
 
-def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> tuple[bool | None, list[Cell], list[bool]]:
+def neumann_lowest(mode: Mode, measure: Measure = meta_end) -> Finding:
     """Is Neumann-RBP's end below both rivals', in each setting?"""
     ends = {cell.title: [cell.median(method, measure) for method in ("neumann-rbp", *RIVALS)] for cell in mode.cells}
-    cells = mode.evidence(lambda cell: None not in ends[cell.title])
-    below = [all((ends[c.title][0] or 0) < (1 - LEVEL) * (theirs or 0) for theirs in ends[c.title][1:]) for c in cells]
-    return all(below) if below else None, cells, below
+    cases: list[Case] = []
+    for cell in mode.evidence(lambda cell: None not in ends[cell.title]):
+        ours, *theirs = (value or 0.0 for value in ends[cell.title])
+        cases.append(Case(ours < (1 - LEVEL) * min(theirs), cell.length, cell.title, [cell.seeds]))
+    return over(cases, PAPER_SETTINGS)
 
 
 def tuned(trial: Trial) -> Points:
-    return range(1, len(trial.result["meta_loss"]) + 1), trial.result["meta_loss"]
+    return numbered(trial.result["meta_loss"])
 
 
 def curves(mode: Mode, series: Callable[[Trial], Points | None], x: str, y: str) -> Picture:

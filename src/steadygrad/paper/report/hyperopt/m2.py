@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from steadygrad.paper.report.hyperopt.m1 import beside_exact, curves, end, neumann_lowest
-from steadygrad.paper.report.hyperopt.trials import Cell, Mode
+from steadygrad.paper.report.hyperopt.trials import PAPER_SETTINGS, Mode
 from steadygrad.paper.report.panels import Points
 from steadygrad.paper.report.trial import Trial, ratio
+from steadygrad.paper.report.verdicts import Case, Finding, over
 
 __all__ = ["beside_exact", "curves"]  # for the template
 MATCHES = 1.5
@@ -27,16 +28,14 @@ def training_end(trial: Trial) -> float | None:
     return end(found[1]) if found else None
 
 
-def matches(mode: Mode) -> tuple[bool | None, list[Cell], list[float]]:
+def matches(mode: Mode) -> Finding:
     """Neumann-RBP's end relative to BPTT's, in each setting: is it near it in most?"""
     ratios = {cell.title: beside_exact(cell, "neumann-rbp", training_end) for cell in mode.cells}
-    cells = mode.evidence(lambda cell: ratios[cell.title] is not None)
-    known = [ratios[cell.title] or 0.0 for cell in cells]
-    return sum(map(inside, known)) >= GENERALLY * len(known) if known else None, cells, known
-
-
-def inside(value: float) -> bool:
-    return 1 / MATCHES <= value <= MATCHES
+    cases: list[Case] = []
+    for cell in mode.evidence(lambda cell: ratios[cell.title] is not None):
+        value = ratios[cell.title] or 0.0
+        cases.append(Case(1 / MATCHES <= value <= MATCHES, cell.length, cell.title, [cell.seeds], value))
+    return over(cases, PAPER_SETTINGS, GENERALLY)
 
 
 outperforms = partial(neumann_lowest, measure=training_end)

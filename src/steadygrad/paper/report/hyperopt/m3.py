@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from steadygrad.paper.report.hyperopt.hypergradients import cosine_at
-from steadygrad.paper.report.hyperopt.trials import LASTS, WAYS, Mode, Sorted, last_of, nearest, way_order
-from steadygrad.paper.report.style import CHECKPOINTED, look, place
+from steadygrad.paper.report.hyperopt.hypergradients import entries, key
+from steadygrad.paper.report.hyperopt.trials import LASTS, WAYS, Mode, Sorted, last_of, nearest
+from steadygrad.paper.report.style import CHECKPOINTED, place
 from steadygrad.paper.report.text import short
-from steadygrad.paper.report.trial import Trial, ratio, seeds_of
+from steadygrad.paper.report.trial import Trial, median, ratio, seeds_of
 from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
 
 PAPER = ({10: 3.02, 50: 2.87, 100: 2.68}, {10: 4.35, 50: 4.25, 100: 4.11})
@@ -40,19 +40,14 @@ def shares(trial: Trial) -> list[float]:
 
 def cosine(mode: Mode, trial: Trial) -> float | None:
     """To BPTT's hypergradient: as the trial has it, or those that compare hypergradients at the same T and K."""
-    return trial.result.get("cosine") or cosine_at(mode, trial)
-
-
-def name(trial: Trial) -> str:
-    how = f", K = {trial.K}, last step on {LASTS[last_of(trial)]}" if last_of(trial) else ""
-    return look(trial.method).label + how
+    return trial.result.get("cosine") or median(one.result["cosine"] for one in entries(mode) if key(one) == key(trial))
 
 
 def in_order(mode: Mode) -> list[Trial]:
     """By the way to take the last step, method, T and K."""
 
     def order(trial: Trial) -> tuple[int, ...]:
-        return way_order(last_of(trial) or WAYS[0]), place(trial.method), trial.T, trial.K
+        return list(LASTS).index(last_of(trial) or WAYS[0]), place(trial.method), trial.T, trial.K
 
     return sorted(mode.costs, key=order)
 
@@ -84,16 +79,11 @@ def judged(found: Sorted, what: int, last: str) -> Findings:
     return Finding(outcome, list(known.values()), seeds_of(ours), Length(T, PAPER_T, "training steps")), corrected
 
 
-def flat(found: Sorted, last: str) -> str:
-    """Whether Neumann-RBP's memory grows with T."""
+def memory_over(found: Sorted, last: str) -> list[tuple[int, float]]:
+    """Neumann-RBP's memory at each T, the shortest first."""
     ours = neumann(found.of("as-published"), last)
     K = nearest(trial.K for trial in ours)
-    taken = {t.T: memory for t in ours if t.K == K and (memory := cost(t)[MEMORY]) is not None}
-    if len(taken) < 2:
-        return ""
-    (shortest, small), (longest, large) = min(taken.items()), max(taken.items())
-    words = "Flat" if large <= max(FLAT_RATIO * small, small + FLAT_MB) else "Not flat"
-    return f"{words} in T: {short(small)} MB at {shortest}, {short(large)} at {longest}."
+    return sorted((t.T, memory) for t in ours if t.K == K and (memory := cost(t)[MEMORY]) is not None)
 
 
 def rounded(value: float | None) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
 
 from steadygrad.paper.report.hyperopt.m1 import TENTH
-from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode, Sorted
-from steadygrad.paper.report.hyperopt.tsne import Embedded
+from steadygrad.paper.report.hyperopt.trials import PAPER_K, Cell, Mode
 from steadygrad.paper.report.panels import Array, Panel, Points, draw
+from steadygrad.paper.report.style import look
 from steadygrad.paper.report.trial import Trial, median
-from steadygrad.paper.report.verdicts import Findings, Length
+from steadygrad.paper.report.verdicts import Finding, Length, Outcome
 
 METHODS = ("tbptt", "neumann-rbp")
 PAPER_META_STEPS = (20, 40)
@@ -21,6 +23,10 @@ MORE = 2.0
 """The contrast: TBPTT's pace at the end is at least this many times Neumann-RBP's."""
 STILL = 0.05
 """A path whose pace at the end is below this share of its mean rests: two such have no contrast."""
+PERPLEXITY = 30
+FEWEST = 4
+"""Points that t-SNE needs."""
+DOTS: dict[str, Any] = {"cmap": "viridis", "s": 24, "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
 
 
 @dataclass(frozen=True)
@@ -88,17 +94,14 @@ def contrasts(pair: tuple[float, float]) -> bool:
     return theirs >= max(STILL, MORE * ours)
 
 
-def rests(mode: Mode) -> tuple[bool | None, list[Cell], list[tuple[float, float]]]:
-    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests?"""
+def rests(mode: Mode) -> Finding:
+    """At every snapshot: does TBPTT's training move on where Neumann-RBP's rests? The paper's length ends with the second."""
     found = paces(mode)
-    return all(map(contrasts, found)) if found else None, [cell for cell, _ in snapshots(mode)], found
-
-
-def judged(found: Sorted) -> Findings:
-    """The paper shows two meta steps: its length ends with the second."""
-    published, corrected = found.judged(rests)
-    steps = [step for mode in found.all if mode.name == "as-published" for _, step in snapshots(mode)]
-    return replace(published, length=Length(max(steps, default=0), max(PAPER_META_STEPS), "meta steps")), corrected
+    if not found:
+        return Finding()
+    seeds = [cell.seeds for cell, _ in snapshots(mode)]
+    length = Length(max(step for _, step in snapshots(mode)), max(PAPER_META_STEPS), "meta steps")
+    return Finding(Outcome.of(all(map(contrasts, found))), found, (min(seeds), max(seeds)), length)
 
 
 def shown(mode: Mode) -> Cell:
@@ -120,3 +123,43 @@ def walks(cell: Cell) -> Picture:
     about: dict[str, Any] = {"x": "training step", "y": "relative to the start's", "log": True}
     below = [Panel(of, "Distance from the end", **about) for of in curves.values()]
     return draw([[embedded(step) for step in curves], below], height=2.6)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The paths of several methods in one embedding: the method by marker and line, the time by colour, the ends named."""
+
+    paths: Mapping[str, Array]
+    title: str
+
+    def draw(self, axis: Axes) -> None:
+        places = np.cumsum([len(path) for path in self.paths.values()])
+        parts = np.split(embedding(np.concatenate(list(self.paths.values()))), places[:-1])
+        for method, part in zip(self.paths, parts, strict=True):
+            (x, y), seen = part.T, look(method)
+            axis.plot(x, y, color=seen.colour, linestyle=seen.line, linewidth=0.8, alpha=0.8, zorder=2)
+            axis.scatter(x, y, c=np.arange(len(x)), marker=seen.marker, **DOTS)
+            axis.plot(x[-1:], y[-1:], marker=seen.marker, markersize=9, color="none", markeredgecolor="black", zorder=4)
+        axis.set(title=self.title, xlabel="t-SNE 1", ylabel="t-SNE 2", xticks=[], yticks=[])
+        name_ends(axis, [look(method).label for method in self.paths], [part[-1] for part in parts])
+
+
+def name_ends(axis: Axes, names: Sequence[str], ends: Sequence[Array]) -> None:
+    """The names above all points, left and right as the ends are, each with a line to its end."""
+    axis.margins(0.08)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + 0.18 * (high - low))
+    arrow = {"arrowstyle": "-", "color": "#444444", "linewidth": 0.7, "shrinkB": 5}
+    for place, (end, name) in enumerate(sorted(zip(ends, names, strict=True), key=lambda pair: float(pair[0][0]))):
+        about: dict[str, Any] = {"ha": "right" if place else "left", "va": "top", "fontsize": 8, "arrowprops": arrow}
+        axis.annotate(f"end, {name}", (end[0], end[1]), xytext=(0.02 + 0.96 * place, 0.98), textcoords="axes fraction", **about)
+
+
+def embedding(states: Array) -> Array:
+    """t-SNE, exact and with a fixed seed; few points take a smaller perplexity, too few are shown in two of their dimensions."""
+    from sklearn.manifold import TSNE  # pyright: ignore[reportMissingTypeStubs]  # slow to import, for this figure only
+
+    if len(states) < FEWEST or not np.ptp(states, axis=0).any():
+        return states[:, :2]
+    perplexity = min(PERPLEXITY, (len(states) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=0, method="exact").fit_transform(states)

@@ -11,12 +11,12 @@ from steadygrad.paper.report import generic, style
 from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import grouped, rank, read, setting
 from steadygrad.paper.report.trial import MODES, TITLES, Group, Trial, seeds_of
-from steadygrad.paper.report.verdicts import Finding, Findings, Length, Outcome
+from steadygrad.paper.report.verdicts import Finding, Findings, Length
 
 UNROLLED = ("bptt", *style.CHECKPOINTED, "tbptt", "forward")
 """The methods that go back through the training as it was, hence take no last step of their own choice."""
 LASTS = {"": "–", "full": "all images", "average": "averaged batches", "step": "one mini-batch", "fresh": "fresh batches"}
-"""On what an implicit method takes the last step, the way of the released code first; nothing where there is no choice."""
+"""On what an implicit method takes the last step, in the order of tables; nothing where there is no choice."""
 WAYS = tuple(LASTS)[1:]
 VARIED = ("task", "mode", "method", "steps", "training_steps", "meta_steps", "seed")
 TUNED = (*VARIED, "reference_every", "trajectory", "shuffle")
@@ -24,7 +24,11 @@ TUNED = (*VARIED, "reference_every", "trajectory", "shuffle")
 FREE = (*TUNED, "last")
 """What may differ between other trials of one setting."""
 PAPER_META_STEPS = 100
+PAPER_SETTINGS, PAPER_STEPS = 8, 3
+"""The paper's T and K together, and the steps from one T to the next."""
 LEAST_T, LEAST_META_STEPS = 100, 20
+COMPARED = ("bptt", "tbptt", "rbp-uniform", "neumann-rbp")
+"""The methods of which M1 and M2 speak."""
 BEFORE = {"shuffle": False}
 """Settings that the first records do not name, as they were."""
 PAPER_K = 50
@@ -45,6 +49,11 @@ class Cell(Group):
 
     T: int = 0
     """training steps"""
+
+    @property
+    def alike(self) -> tuple[int, bool]:
+        """What must be the same where one T is compared with another: meta steps, and the order of the mini-batches."""
+        return self.length.ran, self.setting["shuffle"]
 
 
 @dataclass(frozen=True)
@@ -78,14 +87,8 @@ class Mode:
         return tuple({id(trial): trial for cell in self.cells for trial in cell.trials}.values())
 
     def evidence(self, enough: Callable[[Cell], bool]) -> list[Cell]:
-        """Of the settings that have what it takes the ones with the paper's meta steps if there are some, else all. Too little
-        training or tuning is for trying things out."""
-        found = [c for c in self.cells if c.T >= LEAST_T and c.length.ran >= LEAST_META_STEPS and enough(c)]
-        return [cell for cell in found if cell.length.full] or found
-
-
-Rule = Callable[[Mode], tuple[bool | None, list[Cell], Any]]
-"""Whether it holds, the settings on which that rests, and the numbers that the words are about."""
+        """The settings that have what it takes. Too little training or tuning is for trying things out."""
+        return [c for c in self.cells if c.T >= LEAST_T and c.length.ran >= LEAST_META_STEPS and enough(c)]
 
 
 @dataclass(frozen=True)
@@ -99,19 +102,10 @@ class Sorted:
     def tuned(self) -> list[Mode]:
         return [mode for mode in self.all if mode.cells]
 
-    def judged(self, rule: Rule) -> Findings:
+    def judged(self, rule: Callable[[Mode], Finding]) -> Findings:
         """Both modes by one rule."""
-        published, corrected = (finding(self.of(name), rule) for name in MODES)
+        published, corrected = (rule(mode) if (mode := self.of(name)) else Finding() for name in MODES)
         return published, corrected
-
-
-def finding(mode: Mode | None, rule: Rule) -> Finding:
-    holds, cells, numbers = rule(mode) if mode else (None, [], None)
-    if holds is None:
-        return Finding()
-    length = Length(min(cell.length.ran for cell in cells), PAPER_META_STEPS, "meta steps")
-    seeds = [cell.seeds for cell in cells]
-    return Finding(Outcome.of(holds), of=numbers, seeds=(min(seeds), max(seeds)), length=length)
 
 
 def sort(records: Sequence[Record]) -> Sorted:
@@ -161,23 +155,20 @@ def cells(trials: Sequence[Trial]) -> Iterable[Cell]:
             yield Cell(kept[0].config, tuple(kept), title, length, K, T=T)
 
 
-def way_order(way: str) -> int:
-    """The order of the ways in tables; what has no choice goes first."""
-    return list(LASTS).index(way)
-
-
 def nearest(counts: Iterable[int], wanted: int = PAPER_K) -> int | None:
     return min(sorted(counts), key=lambda count: abs(count - wanted), default=None)
 
 
 def settings(found: Sorted) -> Table:
     """The settings of each mode, and what varies in it."""
-    columns: dict[str, dict[str, Any]] = {}
+    columns: list[tuple[str, dict[str, Any]]] = []
     for mode in found.all:
         varied = {"T": mode.lengths, "K": mode.counts, "meta steps": sorted({cell.length.ran for cell in mode.cells})}
-        columns[mode.title.lower()] = next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
+        varied["T with mini-batches drawn anew"] = sorted({cell.T for cell in mode.cells if cell.setting["shuffle"]})
+        told = next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
             **{name: ", ".join(map(str, filter(None, values))) or "–" for name, values in varied.items()},
             "seeds of tuning": seeds_of(mode.tuned),
             "trials not shown: other settings or seeds": mode.left_out,
         }
+        columns.append((mode.title.lower(), told))
     return generic.settings(columns, FREE)

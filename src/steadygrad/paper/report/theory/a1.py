@@ -7,8 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.panels import Panel, Points
-from steadygrad.paper.report.panels import draw as draw_panels
+from steadygrad.paper.report.panels import Panel, Points, draw, numbered
 from steadygrad.paper.report.theory.p1 import centre
 from steadygrad.paper.report.verdicts import Findings, Length, Outcome
 
@@ -28,13 +27,9 @@ def rises(found: Any) -> list[bool]:
     return [values[-1] > values[0] for values in ends]
 
 
-def holds(found: Any) -> bool | None:
-    return all(rises(found)) if all(map(found.of, PAPER)) else None
-
-
 def judged(found: Any) -> Findings:
     """A descent that was cut short can show that σ_min rises, not that it does not: at first some fall."""
-    published, corrected = found.proved(holds(found))
+    published, corrected = found.proved(all(rises(found)) if all(map(found.of, PAPER)) else None)
     length = Length(min((t.config["descents"] for t in found.penalties), default=0), LENGTH, "steps of a descent")
     early = corrected.outcome is Outcome.NO and not length.full
     return replace(published, length=length), replace(corrected, outcome=Outcome.NOISE) if early else corrected
@@ -45,10 +40,9 @@ def right(found: Any) -> list[str]:
     return [name for name in PAPER if found.of(name) and all(t.result["adjoint_error"][-1] < RIGHT for t in found.of(name))]
 
 
-def draw(found: Any) -> Picture:
+def descents(found: Any) -> Picture:
     def curves(key: str) -> dict[str, list[Points]]:
-        ends = {name: [trial.result[key] for trial in found.of(name)] for name in PENALTIES}
-        return {name: [(range(len(values)), values) for values in of] for name, of in ends.items()}
+        return {name: [numbered(trial.result[key], 0) for trial in found.of(name)] for name in PENALTIES}
 
     panels = [Panel(curves(key), title, "step of Adam", log=key == "adjoint_error") for key, title in SHOWN.items()]
-    return draw_panels([panels], height=2.6)
+    return draw([panels], height=2.6)

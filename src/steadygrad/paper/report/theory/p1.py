@@ -7,8 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from steadygrad.paper.report.panels import Panel, Points
-from steadygrad.paper.report.panels import draw as draw_panels
+from steadygrad.paper.report.panels import Panel, Points, draw
 from steadygrad.paper.report.text import short
 from steadygrad.paper.report.trial import Trial, median
 
@@ -47,7 +46,7 @@ def centre(trials: Iterable[Trial], key: str, place: int | None = None) -> float
     return median(trial.result[key] if place is None else trial.result[key][place] for trial in trials)
 
 
-def draw(found: Any) -> Picture:
+def errors(found: Any) -> Picture:
     def curves(trials: Iterable[Trial], keys: dict[str, str]) -> dict[str, list[Points]]:
         return {method: [(trial.result["K"], trial.result[key]) for trial in trials] for key, method in keys.items()}
 
@@ -58,4 +57,4 @@ def draw(found: Any) -> Picture:
         upper.append(Panel(curves(trials, METHODS), title, "", "relative error", log=True, height=(1e-16, 30)))
         bounded = curves(trials, {"p3": "neumann-rbp", "bound": "bound"})
         lower.append(Panel(bounded, "", "K", "norm of the error", log=True, height=(1e-12, 1e6)))
-    return draw_panels([upper, lower], height=2.1)
+    return draw([upper, lower], height=2.1)

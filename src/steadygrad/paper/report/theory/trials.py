@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from steadygrad.paper import datasets
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic
 from steadygrad.paper.report.section import Table
 from steadygrad.paper.report.sorting import read
 from steadygrad.paper.report.trial import Trial, seeds_of
 from steadygrad.paper.report.verdicts import Finding, Findings, Outcome
+
+__all__ = ["datasets"]  # for the templates
+DATA = {"cora": (2708, 5429, 7, 1433), "pubmed": (19717, 44338, 3, 500)}
+"""The paper's counts of nodes, links, classes and features."""
 
 
 @dataclass(frozen=True)
@@ -43,4 +48,4 @@ def sort(records: Sequence[Record]) -> Maps:
 
 
 def settings(maps: Maps) -> Table:
-    return generic.settings({"value": generic.alike([trial.config for trial in (*maps.series, *maps.penalties)])})
+    return generic.settings([("value", generic.alike([trial.config for trial in (*maps.series, *maps.penalties)]))])
