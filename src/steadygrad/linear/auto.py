@@ -1,4 +1,4 @@
-"""Choose by itself: the Neumann series while it is the fastest, then CG where J is symmetric, GMRES, or LSQR where that stalls."""
+"""Choose by itself: the Neumann series while it is the fastest, then CG where J is symmetric, GMRES, LSQR where that stalls."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
+AGAIN = 1.5
+"""GMRES is compared with LSQR again after so many times the steps: the comparison takes the time of several of them."""
 
 
 class _Series(Neumann):
@@ -90,7 +92,7 @@ class Phase(NamedTuple):
     begun: Sum | None = None
     """The start and its residual; None for zero."""
     tried: int = 0
-    """The step of the last look at which the series tried to leap, or to become a Krylov space."""
+    """The step of the last look at which the series tried to leap, or another solver was compared with."""
     seen: tuple[tuple[int, float], ...] = ()
     """Of the looks at the series, the step and the logarithm of how much too large the residual was."""
     gain: Tensor | None = None
@@ -163,9 +165,12 @@ class Auto(LinearSolver):
                 return _after_a_leap(state, forecast.step)
         elif isinstance(state.solver, CG):
             if forecast.left == math.inf and forecast.step - state.tried >= patience.head:  # I − J was not what it seemed
-                return Phase(GMRES(restart=patience.restart), Krylov.of(state.at.z, state.at.r), patience)
-        elif isinstance(state.at, Krylov) and lsqr_is_faster(state.at, state.at.basis.size, patience.restart, forecast):
-            return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
+                begun = _smaller(Sum(*state.at[:2]), state.begun or _nothing(problem))
+                return Phase(GMRES(restart=patience.restart), Krylov.of(*begun), patience, tried=forecast.step)
+        elif isinstance(state.at, Krylov) and forecast.step >= AGAIN * state.tried:
+            if lsqr_is_faster(state.at, state.at.basis.size, patience.restart, forecast):
+                return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
+            return state._replace(tried=forecast.step)
         return state
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
@@ -213,7 +218,8 @@ def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Pha
         if forecast.left <= (patience.conjugate * steps if symmetric else patience.space + patience.step * steps):
             return state._replace(tried=forecast.step)
     if symmetric:
-        return Phase(CG(), CG.at(series.z, series.v), patience, tried=forecast.step)
+        begun = Sum(*_smaller(series, state.begun or _nothing(problem)))
+        return Phase(CG(), CG.at(series.z, series.v), patience, begun, tried=forecast.step)
     return _krylov(problem, state, forecast, terms)
 
 
@@ -221,25 +227,23 @@ def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | No
     """GMRES over the last terms, whose products are known, over the first residual where that is smaller; LSQR where that is
     faster."""
     patience, series = state.patience, state.at
-    begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
-    gmres, size = GMRES(restart=patience.restart), columns_of_all(problem.b.shape[1])
-    if terms is None:
-        return Phase(gmres, Krylov.of(*_smaller(series, begun)), patience)
-    ahead = float(terms.fallen()[:, -1].max(initial=0.0))
-    there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
-    if lsqr_is_faster(terms, size, patience.restart, there):
-        return Phase(LSQR(), LSQR().init(problem, terms.value(series.z)), patience)
-    space = terms.space(series.z, precision_of(problem.jacobian, series.v))
+    begun = state.begun or _nothing(problem)
+    space: Krylov | None = None
+    if terms is not None:
+        ahead = float(terms.fallen[:, -1].max(initial=0.0))
+        there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
+        if lsqr_is_faster(terms, columns_of_all(problem.b.shape[1]), patience.restart, there):
+            return Phase(LSQR(), LSQR().init(problem, terms.value(series.z)), patience)
+        space = terms.space(series.z, precision_of(problem.jacobian, series.v))
     if space is None or not bool((space.residual() <= norm(begun.v)).all()):
         space = Krylov.of(*_smaller(series, begun))
-    return Phase(gmres, space, patience)
+    return Phase(GMRES(restart=patience.restart), space, patience, tried=forecast.step)
 
 
 def _steps_over(terms: Terms, decades: float) -> float:
     """Steps that GMRES needs beyond those that the terms are worth."""
-    fallen = terms.fallen()
-    ahead = float(fallen[:, -1].max(initial=0.0))
-    return steps_left(fallen, decades + math.log(ahead)) if ahead > 0 else 0.0
+    ahead = float(terms.fallen[:, -1].max(initial=0.0))
+    return steps_left(terms.fallen, decades + math.log(ahead)) if ahead > 0 else 0.0
 
 
 def _consecutive(series: Sum) -> list[Tensor]:
@@ -257,6 +261,11 @@ def _after_a_leap(state: Phase, step: int) -> Phase:
     if at is state.at:
         return state._replace(tried=step)
     return state._replace(at=at, tried=step, gain=gain if state.gain is None else torch.maximum(gain, state.gain))
+
+
+def _nothing(problem: System) -> Sum:
+    """Zero, and its residual."""
+    return Sum(torch.zeros_like(problem.b), problem.b)
 
 
 def _smaller(one: Sum, other: Sum) -> tuple[Tensor, Tensor]:

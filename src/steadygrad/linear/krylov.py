@@ -108,6 +108,7 @@ class Krylov(NamedTuple):
         """The norms of the smallest residuals, a column."""
         return self.beta * self.normal[:, :1].abs()
 
+    @property
     def fallen(self) -> Numbers:
         """The smallest residuals after no step, one, two, …, over the first: (problems with a residual, k + 1)."""
         return fallen_along(self.normal.cpu().numpy())[self.unsolved]
@@ -142,8 +143,7 @@ def least_new(precision: torch.dtype) -> float:
 
 def hessenberg_of(P: Numbers, Q: Numbers) -> Numbers:
     """H with (I−Jᵀ) V_k = V_{k+1} H, where I−Jᵀ takes V P to V (P − Q)."""
-    H: Numbers = (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1])).astype(numpy.float64, copy=False)
-    return H
+    return (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1])).astype(numpy.float64, copy=False)
 
 
 def smallest_over(columns: Numbers, beta: Numbers) -> Numbers:
@@ -151,8 +151,7 @@ def smallest_over(columns: Numbers, beta: Numbers) -> Numbers:
     q, upper = numpy.linalg.qr(columns)
     out = upper.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # a row that is solved has a zero column: leave it out
     target = numpy.where(out, 0.0, beta[:, None, None] * q[:, :1, :].mT)
-    c: Numbers = numpy.linalg.solve(_regular(upper), target)[:, :, 0]
-    return c
+    return numpy.linalg.solve(_regular(upper), target)[:, :, 0].astype(numpy.float64, copy=False)
 
 
 def turned_from(on_it: Numbers) -> Numbers:

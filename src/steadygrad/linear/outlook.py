@@ -45,7 +45,7 @@ def lsqr_is_faster(space: Krylov | Terms, size: int, restart: int, forecast: For
     """
     if space.steps < SIGHT or size <= restart:
         return False
-    left, decades = min(steps_left(space.fallen(), forecast.decades), forecast.left), forecast.decades
+    left, decades = min(steps_left(space.fallen, forecast.decades), forecast.left), forecast.decades
     if left <= SOON:
         return False
     seen = space.hessenberg()[space.unsolved]

@@ -43,6 +43,9 @@ class Terms(NamedTuple):
     """Them in terms of an orthonormal basis that begins with the first of them: upper triangular (problems, count, count)."""
     unsolved: Mask
     """Which problems have a residual at all."""
+    fallen: Numbers
+    """How the smallest residual over the terms falls with their number, over the last of them, which is the residual that the
+    series has: (problems with a residual, steps + 1)."""
 
     @classmethod
     def of(cls, terms: list[Tensor], gram: Numbers, precision: torch.dtype) -> Terms | None:
@@ -53,13 +56,13 @@ class Terms(NamedTuple):
             if not last[:, 0, 0].all():  # a problem that is solved: any factor will do
                 last = numpy.where(last.any(axis=(1, 2), keepdims=True), last, numpy.eye(count))
             try:
-                factor = numpy.linalg.cholesky(last)
+                factor: Numbers = numpy.linalg.cholesky(last).astype(numpy.float64, copy=False)
             except numpy.linalg.LinAlgError:
                 count //= 2
                 continue
             shares = shares_of(factor)
             if (shares >= least_new(precision) ** 2).all():
-                return cls(tuple(terms[-count:]), factor.mT, gram[:, -1, -1] > 0)
+                return cls(tuple(terms[-count:]), factor.mT, gram[:, -1, -1] > 0, _fallen(factor.mT, gram[:, -1, -1]))
             count = min(count - 1, int((shares >= least_new(precision) ** 2).all(axis=0).argmin()))
         return None
 
@@ -67,12 +70,6 @@ class Terms(NamedTuple):
     def steps(self) -> int:
         """Steps of GMRES that the terms are worth."""
         return len(self.vectors) - 1
-
-    def fallen(self) -> Numbers:
-        """How the smallest residual over the terms falls with their number, over the last of them, which is the residual that the
-        series has: (problems with a residual, steps + 1)."""
-        first, last = self.on_it[:, :1, 0], numpy.linalg.norm(self.on_it[:, :, -1], axis=1)[:, None]
-        return (first / last * fallen_along(turned_from(self.on_it)))[self.unsolved]
 
     def hessenberg(self) -> Numbers:
         """H with (I−Jᵀ) V_k = V_{k+1} H over the basis V."""
@@ -93,3 +90,9 @@ class Terms(NamedTuple):
             return None
         start = z - vectors[:, :-1].sum(dim=1)
         return Krylov.over(start, norm(self.vectors[0]).double(), found[0], found[1])
+
+
+def _fallen(on_it: Numbers, last: Numbers) -> Numbers:
+    """See `Terms.fallen`; `last` are the squares of the norms of the last terms."""
+    unsolved = last > 0
+    return (on_it[:, :1, 0] * fallen_along(turned_from(on_it)))[unsolved] / numpy.sqrt(last[unsolved])[:, None]
