@@ -243,7 +243,6 @@ class TestKrylovSpace:
         fresh = Krylov.of(z - sum(terms[-1 - space.steps : -1]), terms[-1 - space.steps]).extended(system, space.steps)
         torch.testing.assert_close(space.residual(), fresh.residual(), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(space.value(), fresh.value(), rtol=1e-6, atol=1e-9)
-        torch.testing.assert_close(found.value(z), fresh.value(), rtol=1e-6, atol=1e-9)
         assert found.hessenberg() == pytest.approx(space.hessenberg(), rel=1e-6, abs=1e-9)
 
     def test_how_it_would_fall_is_told_by_inner_products_alone(self):

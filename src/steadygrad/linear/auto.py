@@ -18,7 +18,7 @@ from steadygrad.linear.krylov import Krylov
 from steadygrad.linear.leaps import between, leapt
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
-from steadygrad.linear.outlook import lsqr_is_faster, steps_left, terms_left_by_bend
+from steadygrad.linear.outlook import SIGHT, lsqr_is_faster, steps_left, terms_left_by_bend
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.symmetric import CG
@@ -167,7 +167,7 @@ class Auto(LinearSolver):
             if forecast.left == math.inf and forecast.step - state.tried >= patience.head:  # I − J was not what it seemed
                 begun = _smaller(Sum(*state.at[:2]), state.begun or _nothing(problem))
                 return Phase(GMRES(restart=patience.restart), Krylov.of(*begun), patience, tried=forecast.step)
-        elif isinstance(state.at, Krylov) and forecast.step >= AGAIN * state.tried:
+        elif isinstance(state.at, Krylov) and state.at.steps >= SIGHT and forecast.step >= AGAIN * state.tried:
             if lsqr_is_faster(state.at, state.at.basis.size, patience.restart, forecast):
                 return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
             return state._replace(tried=forecast.step)
@@ -233,7 +233,8 @@ def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | No
         ahead = float(terms.fallen[:, -1].max(initial=0.0))
         there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
         if lsqr_is_faster(terms, columns_of_all(problem.b.shape[1]), patience.restart, there):
-            return Phase(LSQR(), LSQR().init(problem, terms.value(series.z)), patience)
+            # Not at the smallest residual over the terms: LSQR is chosen where that is hardly smaller.
+            return Phase(LSQR(), LSQR().init(problem, _smaller(series, begun)[0]), patience)
         space = terms.space(series.z, precision_of(problem.jacobian, series.v))
     if space is None or not bool((space.residual() <= norm(begun.v)).all()):
         space = Krylov.of(*_smaller(series, begun))
@@ -249,11 +250,13 @@ def _steps_over(terms: Terms, decades: float) -> float:
 def _consecutive(series: Sum) -> list[Tensor]:
     """The last terms, of which each is the product of the one before: none before a leap, nor of a compiled series."""
     terms = [series.v]
+    shape, behind = series.v.shape, series.v
     for vector, image in reversed(series.seen):
-        if image.data_ptr() != terms[0].data_ptr():
+        if image is not behind and image.data_ptr() != behind.data_ptr():
             break
-        terms.insert(0, vector.reshape(series.v.shape))
-    return terms
+        terms.append(vector.reshape(shape))
+        behind = vector
+    return terms[::-1]
 
 
 def _after_a_leap(state: Phase, step: int) -> Phase:

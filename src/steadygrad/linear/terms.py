@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Mask, Numbers
 from steadygrad.linear.basis import Basis, shares_of
-from steadygrad.linear.krylov import Krylov, fallen_along, hessenberg_of, least_new, smallest_over, turned_from
+from steadygrad.linear.krylov import Krylov, fallen_along, hessenberg_of, least_new, turned_from
 from steadygrad.state.rows import norm
 
 LIKE = 1e-3
@@ -74,13 +74,6 @@ class Terms(NamedTuple):
     def hessenberg(self) -> Numbers:
         """H with (I−Jᵀ) V_k = V_{k+1} H over the basis V."""
         return hessenberg_of(self.on_it[:, :, :-1], self.on_it[:, :, 1:])
-
-    def value(self, z: Tensor) -> Tensor:
-        """The smallest residual over the terms is that of this; z is the sum of the series."""
-        first = self.on_it[:, 0, 0]
-        c = smallest_over(self.on_it[:, :, :-1] - self.on_it[:, :, 1:], first)
-        by = torch.from_numpy(c[:, None, :] - 1).to(z)
-        return z + torch.bmm(by, torch.stack(self.vectors[:-1], dim=1)).squeeze(1)
 
     def space(self, z: Tensor, precision: torch.dtype) -> Krylov | None:
         """The Krylov space of the terms, for no product; None where rounding leaves none."""
