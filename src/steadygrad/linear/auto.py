@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from steadygrad.linear.leaps import between, leapt
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.outlook import SIGHT, lsqr_is_faster, steps_left, terms_left_by_bend
+from steadygrad.linear.patience import BIG, LIGHT, SMALL, Patience
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.symmetric import CG
@@ -36,51 +37,6 @@ GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
 AGAIN = 1.5
 """GMRES is compared with LSQR again after so many times the steps: the comparison takes the time of several of them."""
-
-
-class _Series(Neumann):
-    """The Neumann series with few products at hand, since each takes the memory of a state."""
-
-    window: ClassVar[int] = 4
-
-
-class _LongSeries(Neumann):
-    """The Neumann series with more products at hand, for a Krylov space to begin with."""
-
-    window: ClassVar[int] = 16
-
-    def gain(self, state: Sum) -> Gains:
-        return super().gain(state._replace(seen=state.seen[-Neumann.window :]))
-
-
-class Patience(NamedTuple):
-    """How long each phase may take, in states of some size."""
-
-    series: Neumann
-    head: int
-    """Terms after which the series may be left."""
-    rising: int
-    """Terms after which a series whose residual does not fall is given up."""
-    terms: int
-    """Terms that the series may still need."""
-    restart: int
-    """Krylov vectors that are kept."""
-    space: int = 0
-    """Terms that it is taken to cost to make a Krylov space of the series."""
-    step: int = 1
-    """Terms that a step of GMRES is taken to cost."""
-    conjugate: int = 1
-    """Terms that a step of CG is taken to cost."""
-
-
-SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100, step=2)
-"""A Krylov space takes over all that the series has computed, so that a later choice costs little. On the test problems a third
-to a half of the terms are needed where these are more than fifty; a step takes the time of one term where F is
-dear, of six where not."""
-LIGHT = SMALL._replace(space=60, step=6, conjugate=4)
-"""Where the graph of F shows that a product is little work: as measured at 32×64, 24 microseconds a term."""
-BIG = Patience(_Series(), head=4, rising=40, terms=300, restart=60)
-"""A step of GMRES takes the time of ten terms and more. Non-normal maps rise for 10 to 30 terms."""
 
 
 class Phase(NamedTuple):
@@ -101,7 +57,8 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Auto(LinearSolver):
-    """The Neumann series while it is the fastest, GMRES where it would need many terms, LSQR where GMRES stalls.
+    """The Neumann series while it is the fastest, GMRES where it would need many terms, LSQR where GMRES stalls; CG in place of
+    GMRES where the terms of the series show that J is symmetric.
 
     Needs only that I−J is invertible. The rule rests on sizes and rates, never on a clock: the same input gives the same
     bits. It takes F to be cheap, so that a term of the series costs less than the arithmetic of a Krylov step; `dear=True`
