@@ -9,14 +9,15 @@ from benchmarks.families import matrices
 import steadygrad as sg
 from problems import FAMILIES, DenseMap, adjoint_of, matrix, relative
 from steadygrad.iteration import Forecast
+from steadygrad.iteration.error import inner_products
 from steadygrad.linear import Recurrence, auto
-from steadygrad.linear.basis import factor_of
 from steadygrad.linear.gmres import GMRES
-from steadygrad.linear.krylov import Krylov, fall_over
+from steadygrad.linear.krylov import Krylov
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Sum
 from steadygrad.linear.outlook import lsqr_is_faster, terms_left_by_bend
 from steadygrad.linear.system import System
+from steadygrad.linear.terms import Terms, is_symmetric
 from steadygrad.state.rows import over
 
 ROWS = 8
@@ -29,6 +30,10 @@ SINGLE = {
     "LSQR": sg.LSQR(**LIMIT),
     "NormalCG": sg.NormalCG(**LIMIT),
 }
+
+
+def last_terms(terms):
+    return Terms.of(terms, inner_products(terms).numpy(), torch.float64)
 
 
 class Repeated(DenseMap):
@@ -154,6 +159,21 @@ class TestRules:
         J, b, _ = problem("non-normal", size=200)
         assert "LSQR" not in self.phases(J, b) + self.phases(J, b, dear=True)
 
+    @pytest.mark.parametrize(("even", "expected"), [(0.95, "CG"), (-1.4, "CG"), (1.4, "GMRES")])
+    def test_a_symmetric_one_goes_to_conjugate_gradients_where_these_are_valid(self, even, expected):
+        """An eigenvalue below −1 leaves I − J positive definite, one above 1 does not."""
+        Q = torch.linalg.qr(torch.randn(64, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float64))[0]
+        J = Q @ torch.diag(torch.cat([torch.linspace(-0.9, 0.95, 63), torch.tensor([even])]).double()) @ Q.T
+        b = problem("symmetric")[1]
+        assert self.phases(J, b) == ["LongSeries", expected]
+        assert math.isfinite(solved(sg.Auto(**LIMIT), J, b, adjoint_of(J, b)))
+
+    def test_conjugate_gradients_that_lead_nowhere_are_left_for_gmres(self, monkeypatch):
+        J, b, exact = problem("random, ρ = 1.3")
+        monkeypatch.setattr(auto, "is_symmetric", lambda _: True)
+        assert self.phases(J, b) == ["LongSeries", "CG", "GMRES"]
+        assert math.isfinite(solved(sg.Auto(**LIMIT), J, b, exact))
+
     def test_a_large_state_stays_with_the_series_for_its_memory(self, monkeypatch):
         J, b, exact = problem("random, ρ = 0.9")
         monkeypatch.setattr(auto, "LARGE", 0)
@@ -173,8 +193,9 @@ class TestRules:
         system = System(Repeated(J), b.view(1, -1))
         space = Krylov.of(torch.zeros(1, b.numel(), dtype=b.dtype), b.view(1, -1))
         forecast = Forecast(12, math.inf, 1.0, math.log(1e5))
-        assert not lsqr_is_faster(space.extended(system, 8), 100, forecast)
-        assert lsqr_is_faster(space.extended(system, 16), 100, forecast)
+        assert not lsqr_is_faster(space.extended(system, 8), b.numel(), 100, forecast)
+        assert lsqr_is_faster(space.extended(system, 16), b.numel(), 100, forecast)
+        assert not lsqr_is_faster(space.extended(system, 16), 100, 100, forecast)  # soon full
 
 
 class TestKrylovSpace:
@@ -203,7 +224,7 @@ class TestKrylovSpace:
             true = torch.linalg.vector_norm(system.residual(space.value()), dim=1, keepdim=True)
             torch.testing.assert_close(space.residual(), true, rtol=1e-8, atol=1e-13)
             history.append(space.residual())
-        torch.testing.assert_close(torch.from_numpy(space.fallen()), torch.cat(history, dim=1) / history[0], rtol=1e-8, atol=0)
+        torch.testing.assert_close(torch.from_numpy(space.fallen), torch.cat(history, dim=1) / history[0], rtol=1e-8, atol=0)
 
     @pytest.mark.parametrize("family", FAMILIES)
     def test_it_begins_with_the_terms_of_the_series(self, family):
@@ -214,12 +235,15 @@ class TestKrylovSpace:
             z = z + terms[-1]
             terms.append(system.vjp(terms[-1]))
         spent = system.jacobian.products
-        space = Krylov.of_terms(z, torch.stack(terms, dim=1), torch.float64)
+        found = last_terms(terms)
+        assert found is not None
+        space = found.space(z, torch.float64)
         assert space is not None
         assert system.jacobian.products == spent
         fresh = Krylov.of(z - sum(terms[-1 - space.steps : -1]), terms[-1 - space.steps]).extended(system, space.steps)
         torch.testing.assert_close(space.residual(), fresh.residual(), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(space.value(), fresh.value(), rtol=1e-6, atol=1e-9)
+        assert found.hessenberg() == pytest.approx(space.hessenberg(), rel=1e-6, abs=1e-9)
 
     def test_how_it_would_fall_is_told_by_inner_products_alone(self):
         system, space = self.start("random")
@@ -230,10 +254,20 @@ class TestKrylovSpace:
         for _ in range(8):
             space = space.extended(system, 1)
             expected.append(space.residual())
-        factor = factor_of(torch.stack(terms, dim=1))
-        assert factor is not None
+        found = last_terms(terms)
+        assert found is not None
         now = torch.linalg.vector_norm(terms[-1], dim=1, keepdim=True)
-        torch.testing.assert_close(torch.from_numpy(fall_over(factor)), torch.cat(expected, dim=1) / now, rtol=1e-6, atol=0)
+        torch.testing.assert_close(torch.from_numpy(found.fallen), torch.cat(expected, dim=1) / now, rtol=1e-6, atol=0)
+
+    @pytest.mark.parametrize("radius", [0.5, 0.99])
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_symmetry_is_told_by_inner_products_alone(self, family, radius):
+        system, _ = self.start(family, radius)
+        terms = [system.b]
+        for _ in range(8):
+            terms.append(system.vjp(terms[-1]))
+        for count in (3, 9):
+            assert is_symmetric(inner_products(terms[:count]).numpy()) == (family == "symmetric")
 
     def test_dependent_powers_are_not_taken_together(self):
         """An eigenvalue far above the others: the powers are soon one vector."""

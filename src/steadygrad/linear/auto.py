@@ -1,28 +1,30 @@
-"""Choose by itself: the Neumann series while it is the fastest, then GMRES, then LSQR where that stalls."""
+"""Choose by itself: the Neumann series while it is the fastest, then CG where J is symmetric, GMRES, LSQR where that stalls."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadygrad.iteration import Forecast
-from steadygrad.iteration.error import Gains
+from steadygrad.iteration.error import Gains, inner_products
 from steadygrad.iteration.norms import Numbers, numbers
-from steadygrad.linear.basis import factor_of
 from steadygrad.linear.gmres import GMRES
-from steadygrad.linear.krylov import Krylov, fall_over
+from steadygrad.linear.krylov import Krylov
 from steadygrad.linear.leaps import between, leapt
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
-from steadygrad.linear.outlook import lsqr_is_faster, steps_left, terms_left_by_bend
+from steadygrad.linear.outlook import SIGHT, lsqr_is_faster, steps_left, terms_left_by_bend
+from steadygrad.linear.patience import BIG, LIGHT, SMALL, Patience
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolver
+from steadygrad.linear.symmetric import CG
 from steadygrad.linear.system import LinearSolution, System, precision_of
+from steadygrad.linear.terms import Terms, is_symmetric
 from steadygrad.state.rows import norm
 from steadygrad.state.shards import columns_of_all, everywhere
 from steadygrad.update.jacobian import Linear
@@ -33,49 +35,8 @@ FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
-
-
-class _Series(Neumann):
-    """The Neumann series with few products at hand, since each takes the memory of a state."""
-
-    window: ClassVar[int] = 4
-
-
-class _LongSeries(Neumann):
-    """The Neumann series with more products at hand, for a Krylov space to begin with."""
-
-    window: ClassVar[int] = 16
-
-    def gain(self, state: Sum) -> Gains:
-        return super().gain(state._replace(seen=state.seen[-Neumann.window :]))
-
-
-class Patience(NamedTuple):
-    """How long each phase may take, in states of some size."""
-
-    series: Neumann
-    head: int
-    """Terms after which the series may be left."""
-    rising: int
-    """Terms after which a series whose residual does not fall is given up."""
-    terms: int
-    """Terms that the series may still need."""
-    restart: int
-    """Krylov vectors that are kept."""
-    space: int = 0
-    """Terms that it is taken to cost to make a Krylov space of the series."""
-    step: int = 1
-    """Terms that a step of GMRES is taken to cost."""
-
-
-SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100, step=2)
-"""A Krylov space takes over all that the series has computed, so that a later choice costs little. On the test problems a third
-to a half of the terms are needed where these are more than fifty; a step takes the time of one term where F is
-dear, of six where not."""
-LIGHT = SMALL._replace(space=60, step=6)
-"""Where the graph of F shows that a product is little work: as measured at 32×64, 24 microseconds a term."""
-BIG = Patience(_Series(), head=4, rising=40, terms=300, restart=60)
-"""A step of GMRES takes the time of ten terms and more. Non-normal maps rise for 10 to 30 terms."""
+AGAIN = 1.5
+"""GMRES is compared with LSQR again after so many times the steps: the comparison takes the time of several of them."""
 
 
 class Phase(NamedTuple):
@@ -87,7 +48,7 @@ class Phase(NamedTuple):
     begun: Sum | None = None
     """The start and its residual; None for zero."""
     tried: int = 0
-    """The step of the last look at which the series tried to leap, or to become a Krylov space."""
+    """The step of the last look at which the series tried to leap, or another solver was compared with."""
     seen: tuple[tuple[int, float], ...] = ()
     """Of the looks at the series, the step and the logarithm of how much too large the residual was."""
     gain: Tensor | None = None
@@ -96,7 +57,8 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Auto(LinearSolver):
-    """The Neumann series while it is the fastest, GMRES where it would need many terms, LSQR where GMRES stalls.
+    """The Neumann series while it is the fastest, GMRES where it would need many terms, LSQR where GMRES stalls; CG in place of
+    GMRES where the terms of the series show that J is symmetric.
 
     Needs only that I−J is invertible. The rule rests on sizes and rates, never on a clock: the same input gives the same
     bits. It takes F to be cheap, so that a term of the series costs less than the arithmetic of a Krylov step; `dear=True`
@@ -155,28 +117,18 @@ class Auto(LinearSolver):
         if isinstance(state.solver, Neumann):
             state = state._replace(seen=(*state.seen, (forecast.step, forecast.decades)))
             if _series_is_slow(problem, state, forecast):
-                return self._as_space(problem, state, forecast)
+                return _instead_of_series(problem, state, forecast)
             if patience is BIG and forecast.left > SMALL.terms and forecast.step - state.tried >= patience.series.window:
                 return _after_a_leap(state, forecast.step)
-        elif isinstance(state.at, Krylov) and lsqr_is_faster(state.at, patience.restart, forecast):
-            return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
+        elif isinstance(state.solver, CG):
+            if forecast.left == math.inf and forecast.step - state.tried >= patience.head:  # I − J was not what it seemed
+                begun = _smaller(Sum(*state.at[:2]), state.begun or _nothing(problem))
+                return Phase(GMRES(restart=patience.restart), Krylov.of(*begun), patience, tried=forecast.step)
+        elif isinstance(state.at, Krylov) and state.at.steps >= SIGHT and forecast.step >= AGAIN * state.tried:
+            if lsqr_is_faster(state.at, state.at.basis.size, patience.restart, forecast):
+                return Phase(LSQR(), LSQR().init(problem, state.at.value()), patience)
+            return state._replace(tried=forecast.step)
         return state
-
-    def _as_space(self, problem: System, state: Phase, forecast: Forecast) -> Phase:
-        """GMRES in the place of a series, LSQR where that is faster still; or the series where GMRES would be no faster."""
-        terms, patience = torch.stack(_consecutive(state.at), dim=1), state.patience
-        factor = None
-        if patience is not BIG and forecast.left <= patience.step * patience.terms:
-            factor = factor_of(terms)
-            steps = math.inf if factor is None else _steps_over(factor, state.at.v, forecast.decades)
-            if factor is not None and forecast.left <= patience.space + patience.step * steps:
-                return state._replace(tried=forecast.step)
-        space = _space_of(problem, state, terms, factor)
-        ahead = float((space.residual() / norm(state.at.v)).nan_to_num().amax())
-        there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
-        if lsqr_is_faster(space, patience.restart, there):
-            return Phase(LSQR(), LSQR().init(problem, space.value()), patience)
-        return Phase(GMRES(restart=patience.restart), space, patience)
 
     def solve(self, jacobian: Linear, b: Tensor, z: Tensor | None = None) -> LinearSolution:
         """Solve (I − Jᵀ) z = b; what failed so badly that the truncated series is closer is replaced by that."""
@@ -185,9 +137,12 @@ class Auto(LinearSolver):
 
 def _patience(problem: System) -> Patience:
     rows, columns = problem.b.shape
-    if rows * columns_of_all(columns) >= LARGE:
-        return BIG
-    return LIGHT if everywhere(getattr(problem.jacobian, "light", False)) else SMALL
+    return BIG if rows * columns_of_all(columns) >= LARGE else SMALL
+
+
+def _by_work(problem: System, patience: Patience) -> Patience:
+    """The same with what steps cost by the graph of F, which is looked at only where it matters."""
+    return LIGHT if patience is SMALL and everywhere(getattr(problem.jacobian, "light", False)) else patience
 
 
 def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
@@ -201,35 +156,64 @@ def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
         return False
     if patience is BIG:
         return True
-    # Once found to be no slower than GMRES, a series stays so until it turns out to need more terms.
+    patience = _by_work(problem, patience)
+    # Once found to be no slower than others, a series stays so until it turns out to need more terms.
     return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > patience.step * patience.terms
 
 
-def _steps_over(factor: Numbers, residual: Tensor, decades: float) -> float:
-    """Steps that GMRES needs beyond those over the terms of which this is the Cholesky factor of the inner products."""
-    fallen = fall_over(factor)[numbers(norm(residual)) > 0]
-    ahead = float(fallen[:, -1].max(initial=0.0))
-    return steps_left(fallen, decades + math.log(ahead)) if ahead > 0 else 0.0
+def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Phase:
+    """CG where J is symmetric, GMRES, or LSQR where that is faster; or the series where none of them would be.
+
+    All of it is told by the inner products of the last terms.
+    """
+    patience, series, precision = _by_work(problem, state.patience), state.at, precision_of(problem.jacobian, state.at.v)
+    run = _consecutive(series)
+    gram: Numbers = inner_products(run).cpu().numpy()
+    terms, symmetric = Terms.of(run, gram, precision), is_symmetric(gram)
+    if terms is not None and patience is not BIG and forecast.left <= patience.step * patience.terms:
+        steps = _steps_over(terms, forecast.decades)
+        if forecast.left <= (patience.conjugate * steps if symmetric else patience.space + patience.step * steps):
+            return state._replace(tried=forecast.step)
+    if symmetric:
+        begun = Sum(*_smaller(series, state.begun or _nothing(problem)))
+        return Phase(CG(), CG.at(series.z, series.v), patience, begun, tried=forecast.step)
+    return _krylov(problem, state, forecast, terms)
 
 
-def _space_of(problem: System, state: Phase, terms: Tensor, factor: Numbers | None) -> Krylov:
-    """The Krylov space of the last terms of the series, whose products are known; of the first residual where that is smaller."""
-    series: Sum = state.at
-    begun = state.begun or Sum(torch.zeros_like(problem.b), problem.b)
-    space = Krylov.of_terms(series.z, terms, precision_of(problem.jacobian, series.v), factor)
-    if space is not None and bool((space.residual() <= norm(begun.v)).all()):
-        return space
-    return Krylov.of(*_smaller(series, begun))
+def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | None) -> Phase:
+    """GMRES over the last terms, whose products are known, over the first residual where that is smaller; LSQR where that is
+    faster."""
+    patience, series = state.patience, state.at
+    begun = state.begun or _nothing(problem)
+    space: Krylov | None = None
+    if terms is not None:
+        ahead = float(terms.fallen[:, -1].max(initial=0.0))
+        there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
+        if lsqr_is_faster(terms, columns_of_all(problem.b.shape[1]), patience.restart, there):
+            # Not at the smallest residual over the terms: LSQR is chosen where that is hardly smaller.
+            return Phase(LSQR(), LSQR().init(problem, _smaller(series, begun)[0]), patience)
+        space = terms.space(series.z, precision_of(problem.jacobian, series.v))
+    if space is None or not bool((space.residual() <= norm(begun.v)).all()):
+        space = Krylov.of(*_smaller(series, begun))
+    return Phase(GMRES(restart=patience.restart), space, patience, tried=forecast.step)
+
+
+def _steps_over(terms: Terms, decades: float) -> float:
+    """Steps that GMRES needs beyond those that the terms are worth."""
+    ahead = float(terms.fallen[:, -1].max(initial=0.0))
+    return steps_left(terms.fallen, decades + math.log(ahead)) if ahead > 0 else 0.0
 
 
 def _consecutive(series: Sum) -> list[Tensor]:
     """The last terms, of which each is the product of the one before: none before a leap, nor of a compiled series."""
     terms = [series.v]
+    shape, behind = series.v.shape, series.v
     for vector, image in reversed(series.seen):
-        if image.data_ptr() != terms[0].data_ptr():
+        if image is not behind and image.data_ptr() != behind.data_ptr():
             break
-        terms.insert(0, vector.reshape(series.v.shape))
-    return terms
+        terms.append(vector.reshape(shape))
+        behind = vector
+    return terms[::-1]
 
 
 def _after_a_leap(state: Phase, step: int) -> Phase:
@@ -237,6 +221,11 @@ def _after_a_leap(state: Phase, step: int) -> Phase:
     if at is state.at:
         return state._replace(tried=step)
     return state._replace(at=at, tried=step, gain=gain if state.gain is None else torch.maximum(gain, state.gain))
+
+
+def _nothing(problem: System) -> Sum:
+    """Zero, and its residual."""
+    return Sum(torch.zeros_like(problem.b), problem.b)
 
 
 def _smaller(one: Sum, other: Sum) -> tuple[Tensor, Tensor]:

@@ -80,8 +80,7 @@ class Basis(NamedTuple):
         along, factor = _numbers(column), factor_of(rest, column) if factor is None else factor
         if factor is None:
             return None
-        square = factor * factor
-        shares = square.diagonal(axis1=1, axis2=2) / (add(along * along, axis=2) + add(square, axis=2))
+        shares = shares_of(factor, along)
         share = float(least_of(shares, axis=None))
         if not share >= least * least:
             count = int((shares >= least * least).all(axis=0).argmin())
@@ -178,6 +177,17 @@ def factor_of(vectors: Tensor, besides: Tensor | None = None) -> Numbers | None:
         return factor
     except numpy.linalg.LinAlgError:
         return None
+
+
+def shares_of(factor: Numbers, along: Numbers | None = None) -> Numbers:
+    """The share of each vector that is new, also to those before it, squared, (problems, count): from the Cholesky factor of the
+    inner products of what is new to a basis, and from the coefficients `along` that basis."""
+    square = factor * factor
+    whole = add(square, axis=2)
+    if along is not None:
+        whole = whole + add(along * along, axis=2)
+    shares: Numbers = square.diagonal(axis1=1, axis2=2) / whole
+    return shares
 
 
 def _divided(vectors: Tensor, factor: Numbers) -> Tensor:

@@ -21,7 +21,7 @@ TOGETHER = (4, 16)
 LEAST = 0.02
 """The share of a power that must be new, also to those before it: what is new is rounded by that much more. Where products are
 themselves coarse, the fourth root of their rounding."""
-INDEPENDENT = 0.5
+INDEPENDENT = 0.25
 """Powers of which this share is new, also to those before them, are independent enough for more of them together."""
 
 
@@ -51,32 +51,19 @@ class Krylov(NamedTuple):
         return cls(z, beta.double(), Basis.of(over(r, beta).unsqueeze(1)), nothing, nothing, one, min(TOGETHER[0], _most(r)))
 
     @classmethod
-    def of_terms(cls, z: Tensor, terms: Tensor, precision: torch.dtype, factor: Numbers | None = None) -> Krylov | None:
-        """The space of consecutive terms v, Jᵀv, … of the Neumann series, (problems, count, size), the last of which is the
-        residual of its sum z; of as many of the last ones as are independent enough, None where there are none.
-
-        `factor` is that of the inner products of all of them, where it is known.
-        """
-        count = terms.shape[1] - 1
-        while count > 1:
-            vectors = terms[:, -1 - count :]
-            found = Basis.empty(vectors, count + 1).absorb_several(vectors, _least(precision), factor)
-            if found is not None and found[0].filled == count + 1:
-                basis, on_it, _ = found
-                normal = _turned_from(on_it)
-                P, Q, u = (torch.from_numpy(n).to(z.device) for n in (on_it[:, :, :-1], on_it[:, :, 1:], normal))
-                return cls(z - vectors[:, :-1].sum(dim=1), norm(vectors[:, 0]).double(), basis, P, Q, u, min(count, _most(z)))
-            count, factor = count // 2 if found is None else found[0].filled - 1, None
-        return None
+    def over(cls, z: Tensor, beta: Tensor, basis: Basis, on_it: Numbers) -> Krylov:
+        """The space of r, Jᵀr, … which have the coefficients `on_it` on a basis, upper triangular (problems, k + 1, k + 1)."""
+        P, Q, u = (torch.from_numpy(n).to(z.device) for n in (on_it[:, :, :-1], on_it[:, :, 1:], turned_from(on_it)))
+        return cls(z, beta, basis, P, Q, u, min(P.shape[2], _most(z)))
 
     @property
     def steps(self) -> int:
         return self.P.shape[2]
 
     def extended(self, problem: System, steps: int) -> Krylov:
-        """The space with so many more directions, for a product each."""
+        """The space with so many more directions, for a product each; with fewer where it is solved before."""
         space, end = self, self.steps + steps
-        while (left := end - space.steps) > 0:
+        while (left := end - space.steps) > 0 and not space.solved:
             powers = _powers(problem, space.basis.last, math.ceil(left / math.ceil(left / space.together)))
             space = space.with_powers(torch.stack(powers, dim=1), precision_of(problem.jacobian, powers[0]))
         return space
@@ -88,10 +75,11 @@ class Krylov(NamedTuple):
         they are nearly dependent rounding would spoil the last ones: only the first few are taken, and no more from there on.
         """
         count = powers.shape[1]
-        found = self.basis.absorb_several(powers, _least(precision)) if count > 1 else None
+        found = self.basis.absorb_several(powers, least_new(precision)) if count > 1 else None
         if found is None:
             basis, column, length = self.basis.absorb(powers[:, 0], relative=BREAKDOWN * torch.finfo(powers.dtype).eps)
-            images, share = torch.cat([column, length], dim=1).double().cpu().numpy()[:, :, None], 0.0
+            images = torch.cat([column, length], dim=1).double().cpu().numpy()[:, :, None]
+            share = float((abs(images[:, -1]) / numpy.linalg.norm(images, axis=1)).min()) if self.together == 1 else 0.0
         else:
             basis, images, share = found
         together = self.together if images.shape[2] == count else images.shape[2]
@@ -107,20 +95,25 @@ class Krylov(NamedTuple):
         )
         return Krylov(self.z, self.beta, basis, P, Q, torch.from_numpy(normal).to(device), together)
 
+    @property
+    def solved(self) -> bool:
+        """Whether the smallest residuals are roundings of the first."""
+        return self.steps > 0 and bool((self.normal[:, :1].abs() <= BREAKDOWN * torch.finfo(self.z.dtype).eps).all())
+
     def hessenberg(self) -> Numbers:
         """H with (I−Jᵀ) V_k = V_{k+1} H, (problems, k + 1, k)."""
-        P, Q = self.P.cpu().numpy(), self.Q.cpu().numpy()
-        H: Numbers = (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1])).astype(numpy.float64, copy=False)
-        return H
+        return hessenberg_of(self.P.cpu().numpy(), self.Q.cpu().numpy())
 
     def residual(self) -> Tensor:
         """The norms of the smallest residuals, a column."""
         return self.beta * self.normal[:, :1].abs()
 
+    @property
     def fallen(self) -> Numbers:
         """The smallest residuals after no step, one, two, …, over the first: (problems with a residual, k + 1)."""
-        return _fallen(self.normal.cpu().numpy())[self.unsolved()]
+        return fallen_along(self.normal.cpu().numpy())[self.unsolved]
 
+    @property
     def unsolved(self) -> Mask:
         """Which problems have a residual at all."""
         return self.beta.cpu().numpy()[:, 0] > 0
@@ -130,11 +123,8 @@ class Krylov(NamedTuple):
         if not self.steps:
             return self.z
         P = self.P.cpu().numpy()
-        q, upper = numpy.linalg.qr(P - self.Q.cpu().numpy())
-        out = upper.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # a row that is solved has a zero column: leave it out
-        target = numpy.where(out, 0.0, self.beta.cpu().numpy()[:, :, None] * q[:, :1, :].mT)
-        y = P @ numpy.linalg.solve(_regular(upper), target)
-        return self.z + self.basis.combine(torch.from_numpy(y[:, :, 0]).to(self.z.device))
+        c = smallest_over(P - self.Q.cpu().numpy(), self.beta.cpu().numpy()[:, 0])
+        return self.z + self.basis.combine(torch.from_numpy((P @ c[:, :, None])[:, :, 0]).to(self.z.device))
 
     def restarted(self) -> Krylov:
         """The space of the smallest residual alone."""
@@ -146,25 +136,30 @@ def _most(vector: Tensor) -> int:
     return max(1, min(TOGETHER[1], ROOM // max(vector.numel(), 1)))
 
 
-def _least(precision: torch.dtype) -> float:
+def least_new(precision: torch.dtype) -> float:
     """The share of a power that must be new, where products are of that precision."""
     return max(LEAST, torch.finfo(precision).eps ** 0.25)
 
 
-def fall_over(factor: Numbers) -> Numbers:
-    """How the smallest residual over terms of the Neumann series falls with their number, over the last of them, which is the
-    residual that the series has: (problems, count). From the Cholesky factor of their inner products."""
-    on_it = factor.mT
-    first, last = on_it[:, :1, 0], numpy.sqrt(numpy.add.reduce(numpy.square(on_it[:, :, -1]), axis=1, keepdims=True))
-    return first / last * _fallen(_turned_from(on_it))
+def hessenberg_of(P: Numbers, Q: Numbers) -> Numbers:
+    """H with (I−Jᵀ) V_k = V_{k+1} H, where I−Jᵀ takes V P to V (P − Q)."""
+    return (P - Q) @ numpy.linalg.inv(_regular(P[:, :-1])).astype(numpy.float64, copy=False)
 
 
-def _turned_from(on_it: Numbers) -> Numbers:
+def smallest_over(columns: Numbers, beta: Numbers) -> Numbers:
+    """argmin over c of ‖β e₁ − columns c‖, (problems, count)."""
+    q, upper = numpy.linalg.qr(columns)
+    out = upper.diagonal(axis1=1, axis2=2)[:, :, None] == 0  # a row that is solved has a zero column: leave it out
+    target = numpy.where(out, 0.0, beta[:, None, None] * q[:, :1, :].mT)
+    return numpy.linalg.solve(_regular(upper), target)[:, :, 0].astype(numpy.float64, copy=False)
+
+
+def turned_from(on_it: Numbers) -> Numbers:
     """The unit vectors normal to what I − Jᵀ makes of terms of the series, from these in terms of a basis, upper triangular."""
     return _turned(numpy.ones((len(on_it), 1)), on_it[:, :, :-1] - on_it[:, :, 1:])
 
 
-def _fallen(u: Numbers) -> Numbers:
+def fallen_along(u: Numbers) -> Numbers:
     """The smallest residuals after no step, one, two, …, over the first, from the unit vectors along which they lie."""
     return abs(u[:, :1]) / numpy.sqrt(numpy.add.accumulate(u * u, axis=1))
 

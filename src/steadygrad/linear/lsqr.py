@@ -38,26 +38,20 @@ class LSQR(LinearSolver):
     def init(self, problem: System, start: Tensor) -> Bidiagonal:
         u = problem.residual(start)
         beta = norm(u)
-        u = over(u, beta)
-        v = u - problem.jvp(u)
-        alpha = norm(v)
-        v = over(v, alpha)
+        u = over(u, beta)  # not in place: it may be b
+        v, alpha = _unit(u - problem.jvp(u))
         return Bidiagonal(start, u, v, v, alpha, beta, alpha, over(1.0, (beta * alpha).square()))
 
     def step(self, problem: System, state: Bidiagonal) -> Bidiagonal:
         z, u, v, w, alpha, phi, rho, inverse = state
-        u = (v - problem.vjp(v)).addcmul_(alpha, u, value=-1)
-        beta = norm(u)
-        u = over(u, beta)
-        v = (u - problem.jvp(u)).addcmul_(beta, v, value=-1)
-        alpha = norm(v)
-        v = over(v, alpha)
-        shorter = over(1.0, torch.hypot(rho, beta))
+        u, beta = _unit((v - problem.vjp(v)).addcmul_(alpha, u, value=-1))
+        v, alpha = _unit((u - problem.jvp(u)).addcmul_(beta, v, value=-1))
+        shorter = _least(torch.hypot(rho, beta)).reciprocal_()
         c, s = rho * shorter, beta * shorter
         z = torch.addcmul(z, c * phi * shorter, w)
         w = torch.addcmul(v, s * alpha * shorter, w, value=-1)
-        phi, rho = s * phi, -c * alpha
-        return Bidiagonal(z, u, v, w, alpha, phi, rho, inverse + over(1.0, (phi * rho).square()))
+        phi, rho = s * phi, c * alpha.neg()
+        return Bidiagonal(z, u, v, w, alpha, phi, rho, inverse + _least((phi * rho).square_()).reciprocal_())
 
     def value(self, state: Bidiagonal) -> Tensor:
         return state.z
@@ -71,3 +65,14 @@ class LSQR(LinearSolver):
     def gain(self, state: Bidiagonal) -> Numbers:
         """That of CG on the normal equations, with ‖(I−J) r‖ = φ·α·|c|."""
         return numbers(2 * state.phi.abs() * state.inverse.sqrt())
+
+
+def _unit(u: Tensor) -> tuple[Tensor, Tensor]:
+    """u / ‖u‖, in place, and ‖u‖; zero where u is: a row that is solved stays where it is."""
+    length = norm(u)
+    return u.div_(_least(length)), length
+
+
+def _least(size: Tensor) -> Tensor:
+    """Sizes by which may be divided."""
+    return size.clamp_min(torch.finfo(size.dtype).tiny)

@@ -9,6 +9,7 @@ import numpy
 from steadygrad.iteration import Forecast
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.krylov import Krylov
+from steadygrad.linear.terms import Terms
 
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
@@ -37,14 +38,17 @@ def terms_left_by_bend(seen: tuple[tuple[int, float], ...]) -> float:
     return (slope + math.sqrt(slope * slope - 2 * bend * now[1])) / -bend
 
 
-def lsqr_is_faster(krylov: Krylov, restart: int, forecast: Forecast) -> bool:
-    """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen."""
-    if krylov.steps < SIGHT or krylov.basis.size <= restart:  # where there is room for all, the space is soon full
+def lsqr_is_faster(space: Krylov | Terms, size: int, restart: int, forecast: Forecast) -> bool:
+    """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen.
+
+    `size` is how many numbers a vector has: where there is room for all of them, the space is soon full.
+    """
+    if space.steps < SIGHT or size <= restart:
         return False
-    left, decades = min(steps_left(krylov.fallen(), forecast.decades), forecast.left), forecast.decades
+    left, decades = min(steps_left(space.fallen, forecast.decades), forecast.left), forecast.decades
     if left <= SOON:
         return False
-    seen = krylov.hessenberg()[krylov.unsolved()]
+    seen = space.hessenberg()[space.unsolved]
     seen = seen[numpy.isfinite(seen).all(axis=(1, 2))]
     if not len(seen):
         return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.error import Gains, gains_by_products
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver
@@ -20,12 +21,14 @@ SYMMETRIC = 0.6
 
 
 class Conjugate(NamedTuple):
-    """The iterate, its residual, and the direction."""
+    """The iterate, its residual, the direction, and the last few directions with their images."""
 
     z: Tensor
     r: Tensor
     p: Tensor
     gamma: Tensor
+    seen: tuple[tuple[Tensor, Tensor], ...] = ()
+    """(p, Jp)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,24 +38,39 @@ class CG(LinearSolver):
     Elsewhere it may wander; the certificate says so. Hestenes and Stiefel 1952.
     """
 
+    window: ClassVar[int] = 4
+    """Directions kept for the estimate of the error."""
+
+    @staticmethod
+    def at(z: Tensor, r: Tensor) -> Conjugate:
+        """The state that begins at z, where the residual is r."""
+        return Conjugate(z, r, r, dot(r, r))
+
     def init(self, problem: System, start: Tensor) -> Conjugate:
-        r = problem.residual(start)
-        return Conjugate(start, r, r, dot(r, r))
+        return self.at(start, problem.residual(start))
 
     def step(self, problem: System, state: Conjugate) -> Conjugate:
-        z, r, p, gamma = state
-        q = p - problem.vjp(p)
+        z, r, p, gamma, seen = state
+        image = problem.vjp(p)
+        q = p - image
         alpha = over(gamma, dot(p, q))
-        z = z + alpha * p
-        r = r - alpha * q
+        z = torch.addcmul(z, alpha, p)
+        r = torch.addcmul(r, alpha, q, value=-1)
         gamma, previous = dot(r, r), gamma
-        return Conjugate(z, r, r + over(gamma, previous) * p, gamma)
+        return Conjugate(z, r, torch.addcmul(r, over(gamma, previous), p), gamma, (*seen[1 - self.window :], (p, image)))
 
     def value(self, state: Conjugate) -> Tensor:
         return state.z
 
     def residual(self, state: Conjugate) -> Tensor:
         return state.r
+
+    def hold(self, state: Conjugate) -> Conjugate:
+        return Conjugate(state.z, state.z, state.z, state.gamma)  # only the iterate is asked for
+
+    def gain(self, state: Conjugate) -> Gains:
+        """From the last few products: I − J takes p to p − Jp."""
+        return gains_by_products(list(state.seen), state.r, state.z)
 
 
 class Tridiagonal(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -94,7 +95,7 @@ class Jacobian:
         """The dtype in which F computes."""
         return self.update.precision
 
-    @property
+    @cached_property
     def light(self) -> bool:
         """Whether a product takes little more time than the calls it is made of."""
         return is_light(self.outputs)

@@ -1,0 +1,91 @@
+"""The last terms of a Neumann series as a Krylov space: what may be expected of it is told by their inner products alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from steadygrad.iteration.norms import Mask, Numbers
+from steadygrad.linear.basis import Basis, shares_of
+from steadygrad.linear.krylov import Krylov, fallen_along, hessenberg_of, least_new, turned_from
+from steadygrad.state.rows import norm
+
+LIKE = 1e-3
+"""Inner products ⟨v, JᵀJᵀv⟩ and ⟨Jᵀv, Jᵀv⟩ that differ by no more than this share are one, as they are where J is symmetric."""
+
+
+def is_symmetric(gram: Numbers) -> bool:
+    """Whether J acts as a symmetric matrix with I − J positive definite on terms v, Jᵀv, … with such inner products.
+
+    Those of a symmetric J depend on i + j alone: ⟨(Jᵀ)ⁱb, (Jᵀ)ʲb⟩ = ⟨b, Jⁱ⁺ʲb⟩. Other matrices do not have that by chance.
+    """
+    if gram.shape[1] < 3:
+        return False
+    diagonal = gram.diagonal(axis1=1, axis2=2)
+    across, along = gram.diagonal(2, axis1=1, axis2=2), diagonal[:, 1:-1]
+    if not (abs(across - along) <= LIKE * along).all():
+        return False
+    scale = numpy.sqrt(diagonal[:, :-1])
+    scale = numpy.where(scale > 0, scale, 1.0)
+    energy = (gram[:, :-1, :-1] - gram[:, :-1, 1:]) / scale[:, :, None] / scale[:, None, :]
+    return bool((numpy.linalg.eigvalsh((energy + energy.mT) / 2)[:, 0] > -LIKE).all())
+
+
+class Terms(NamedTuple):
+    """Consecutive terms v, Jᵀv, … of a Neumann series, the last of which is the residual of its sum."""
+
+    vectors: tuple[Tensor, ...]
+    """The last ones that are independent enough, (problems, size)."""
+    on_it: Numbers
+    """Them in terms of an orthonormal basis that begins with the first of them: upper triangular (problems, count, count)."""
+    unsolved: Mask
+    """Which problems have a residual at all."""
+    fallen: Numbers
+    """How the smallest residual over the terms falls with their number, over the last of them, which is the residual that the
+    series has: (problems with a residual, steps + 1)."""
+
+    @classmethod
+    def of(cls, terms: list[Tensor], gram: Numbers, precision: torch.dtype) -> Terms | None:
+        """The last of some terms with such inner products that are independent enough; None where fewer than three are."""
+        count = len(terms)
+        while count > 2:
+            last = gram[:, -count:, -count:]
+            if not last[:, 0, 0].all():  # a problem that is solved: any factor will do
+                last = numpy.where(last.any(axis=(1, 2), keepdims=True), last, numpy.eye(count))
+            try:
+                factor: Numbers = numpy.linalg.cholesky(last).astype(numpy.float64, copy=False)
+            except numpy.linalg.LinAlgError:
+                count //= 2
+                continue
+            shares = shares_of(factor)
+            if (shares >= least_new(precision) ** 2).all():
+                return cls(tuple(terms[-count:]), factor.mT, gram[:, -1, -1] > 0, _fallen(factor.mT, gram[:, -1, -1]))
+            count = min(count - 1, int((shares >= least_new(precision) ** 2).all(axis=0).argmin()))
+        return None
+
+    @property
+    def steps(self) -> int:
+        """Steps of GMRES that the terms are worth."""
+        return len(self.vectors) - 1
+
+    def hessenberg(self) -> Numbers:
+        """H with (I−Jᵀ) V_k = V_{k+1} H over the basis V."""
+        return hessenberg_of(self.on_it[:, :, :-1], self.on_it[:, :, 1:])
+
+    def space(self, z: Tensor, precision: torch.dtype) -> Krylov | None:
+        """The Krylov space of the terms, for no product; None where rounding leaves none."""
+        vectors = torch.stack(self.vectors, dim=1)
+        found = Basis.empty(vectors, len(self.vectors)).absorb_several(vectors, least_new(precision), self.on_it.mT)
+        if found is None or found[0].filled < len(self.vectors):
+            return None
+        start = z - vectors[:, :-1].sum(dim=1)
+        return Krylov.over(start, norm(self.vectors[0]).double(), found[0], found[1])
+
+
+def _fallen(on_it: Numbers, last: Numbers) -> Numbers:
+    """See `Terms.fallen`; `last` are the squares of the norms of the last terms."""
+    unsolved = last > 0
+    return (on_it[:, :1, 0] * fallen_along(turned_from(on_it)))[unsolved] / numpy.sqrt(last[unsolved])[:, None]
