@@ -1,5 +1,6 @@
 """Steps and products in torch.compile graphs: equal to the eager ones, built once, and eager where F cannot be compiled."""
 
+import contextlib
 import gc
 import warnings
 import weakref
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import Picard, SteadyStateWarning, steady_state
+from steadygrad import Picard, SteadyStateError, SteadyStateWarning, steady_state
 from steadygrad.state import Layout, leaves_of
 from steadygrad.update import Update, program
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
@@ -109,7 +110,7 @@ def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, ba
     F, h0, args, batch_dims = problem(dtype)
     update, flat = updates(F, h0, *args, batch_dims=batch_dims)
     damping = 0.25 if problem is closure else 0.0
-    h, before = CompiledUpdate(update, CHUNK).advance(flat, STEPS, damping)
+    h, before = CompiledUpdate(update, CHUNK).advance(flat, STEPS, damping)[:2]
     expected, expected_before = eager_steps(update, flat, STEPS, damping)
     assert relative(h, expected) < rtol
     assert relative(before, expected_before) < rtol
@@ -127,7 +128,7 @@ def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, ba
 
 def test_before_the_last_is_right_when_a_graph_comes_last(traced):
     update, flat = updates(*closure(torch.float64)[:2])
-    found = CompiledUpdate(update, CHUNK).advance(flat, 4)
+    found = CompiledUpdate(update, CHUNK).advance(flat, 4)[:2]
     for a, b in zip(found, eager_steps(update, flat, 4), strict=True):
         assert relative(a, b) < 1e-12
 
@@ -161,7 +162,7 @@ class TestGraphsAreBuiltOnce:
         for _ in range(4):
             x = torch.randn(3, 4, dtype=torch.float64)  # with a new closure over a new input at each step
             update, flat = updates(lambda h, x=x: cell(x, h), h0)
-            h, _ = CompiledUpdate(update, CHUNK).advance(flat, STEPS)
+            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
             assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-12
             jacobian = Jacobian(update, h)
             z, *_ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
@@ -197,7 +198,7 @@ class TestGraphsAreBuiltOnce:
         for _ in range(2):
             for cell in cells:
                 update, flat = updates(of(cell), torch.ones(2, 4))
-                h, _ = CompiledUpdate(update, CHUNK).advance(flat, 2)
+                h = CompiledUpdate(update, CHUNK).advance(flat, 2)[0]
                 assert relative(h, eager_steps(update, flat, 2)[0]) < 1e-6
         assert builds() == [1] * 12
 
@@ -234,12 +235,33 @@ def test_random_draws_are_refused_until_there_are_none():
     h0 = torch.ones(3, 6)
     update, flat = updates(layer, h0)
     with pytest.warns(SteadyStateWarning, match="draws random numbers"):
-        h, _ = CompiledUpdate(update, CHUNK).advance(flat, STEPS)
+        h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
     assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-    assert builds() == []
+    assert sum(builds()) == 0
     layer.eval()
     advance(layer, h0)
     assert builds() == [1]
+
+
+@pytest.mark.usefixtures("traced")
+def test_random_draws_are_refused_after_a_graph_without_them():
+    layer = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
+    h0 = torch.ones(3, 6)
+    layer.eval()
+    advance(layer, h0)
+    layer.train()
+    for first in (True, False):
+        update, flat = updates(layer, h0)
+        with pytest.warns(SteadyStateWarning, match="draws random numbers") if first else contextlib.nullcontext():
+            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
+        assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_an_update_returns_is_checked_when_its_graph_is_built():
+    for wrong, message in [(lambda h: h[:1], "shape"), (lambda h: h.add_(1), "in place"), (lambda h: (h, h), "structure tensor")]:
+        with pytest.raises((TypeError, ValueError, SteadyStateError), match=message):
+            advance(wrong, torch.ones(3, 6))
 
 
 @pytest.mark.usefixtures("traced")

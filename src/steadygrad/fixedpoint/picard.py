@@ -80,6 +80,13 @@ class Picard(FixedPointSolver):
     def cheap(self, state: Moved) -> bool:
         return True
 
+    def measured(self, problem: Any) -> list[float] | None:
+        norms: Tensor | None = getattr(problem, "norms", None)
+        if norms is None:
+            return None
+        moved_before, before, moved, now = norms.tolist()
+        return [moved_before / (1 - self.damping), before, moved / (1 - self.damping), now]
+
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)
         return [Moved(h, before, state.native) for before, h in pairwise(reversed(newest))]

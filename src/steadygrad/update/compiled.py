@@ -1,37 +1,57 @@
 """Several steps of F, or several products with Jᵀ, as one torch.compile graph; where F cannot be compiled, eagerly.
 
-A call of a graph costs some 60 to 100 µs (guards and wrappers) whatever is in it, so single steps and single products stay eager:
-a graph holds ten or thirty of them. How a number of steps is divided depends on that number alone, never on what ran before, so
-that equal calls give equal bits.
+A call of a graph costs some 40 to 80 µs (guards and wrappers) whatever is in it, so single steps and single products stay eager.
+How a number of steps is divided depends on that number alone, never on what ran before, so that equal calls give equal bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadygrad.state import Layout, State
+from steadygrad.state.shards import current
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 
-CHUNKS = (30, 10)
-"""Steps a graph, the longest first. 30 + 30 steps and the parameters' gradient over the eager loop (thread time on a busy
-machine), at 32×64 and at 64×512: ten a graph 0.79 and 1.03, thirty 0.59 and 0.96; over a loop with a norm a step 0.59 and
-0.99, 0.43 and 0.91. Building the graphs takes 2 to 5 s for ten and 3 to 10 s for thirty steps of tanh(h Wᵀ + x)."""
+SMALL = (48, 16)
+"""Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager ones,
+so that a few steps beyond the tolerance cost less than one look more."""
+LARGE = (8,)
+"""The same for large states, which are looked at every eight steps or so: no step is taken in vain."""
+COUNTED = range(25, 41)
+"""Steps a graph where a number of steps was asked for that is larger than these: of these, what leaves the smallest rest. Thirty
+steps of tanh(h Wᵀ + x) and thirty products take 4 s each to build."""
+
+
+def graphs_for(count: int | None, large: bool) -> tuple[int, ...]:
+    """Steps a graph: as many as were asked for, or a large part of that; without a count, what suits looks at the state.
+
+    >>> graphs_for(30, False), graphs_for(100, False), graphs_for(None, False)
+    ((30,), (33,), (48, 16))
+    """
+    if count is None:
+        return LARGE if large else SMALL
+    if count < COUNTED.stop:
+        return (max(count, 1),)
+    return (max(COUNTED, key=lambda steps: (-(count % steps), steps)),)
 
 
 class CompiledUpdate:
     """F with its steps in graphs: `advance` takes many, a call takes one, eagerly."""
 
-    leap = CHUNKS[-1]
-
-    def __init__(self, update: Update, chunks: tuple[int, ...] = CHUNKS) -> None:
+    def __init__(self, update: Update, chunks: tuple[int, ...] = SMALL) -> None:
         self.update = update
         self.chunks = chunks
+        self.leap = chunks[-1]
+        self.norms: Tensor | None = None
+        """After an `advance` that ended with a graph: ‖h₋₁ − h₋₂‖, ‖h₋₁‖, ‖h − h₋₁‖ and ‖h‖ of its last states, where the state is
+        one problem of one tensor."""
         self._graphs = Graphs(update)
 
     def __call__(self, flat: Tensor) -> Tensor:
@@ -42,27 +62,31 @@ class CompiledUpdate:
         return self.update.part(rows, value)
 
     def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
-        """`steps` times h ← (1 − d)·F(h) + d·h, without recording gradients: the last state and the one before it.
+        """`steps` times h ← (1 − d)·F(h) + d·h, without recording gradients: the last states, newest first, three if there are
+        so many.
 
-        Equal to the eager steps to rounding. Full chunks are graphs, the rest is eager; the very first call of an update
-        evaluates F once more, eagerly, which validates what it returns and shows whether it draws random numbers.
+        Equal to the eager steps to rounding. Full chunks are graphs, the rest is eager.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")
         with torch.no_grad():
-            if not self.update.called:
-                self.update(flat)
-            before = h = flat.detach()
+            newest = [flat.detach()]
             for chunk in divided(steps, self.chunks):
-                taken = self._graph(h, chunk, damping) if chunk in self.chunks else None
-                h, before = self.update.advance(h, chunk, damping)[:2] if taken is None else taken
-        return [h, before]
+                taken = self._graph(newest[0], chunk, damping) if chunk in self.chunks else None
+                if taken is None:
+                    self.norms, taken = None, self.update.advance(newest[0], chunk, damping)
+                newest = taken if len(taken) > 2 else [*taken, *newest[1:2]]
+        return newest
 
-    def _graph(self, flat: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor] | None:
+    def _graph(self, flat: Tensor, steps: int, damping: float) -> list[Tensor] | None:
         layout = self.update.layout
         leaves = layout.split(flat.contiguous())  # a new stride would be a new graph
-        found = self._graphs.run(_many_steps, (steps, damping), leaves)
-        return None if found is None else (layout.flatten(found[0]), layout.flatten(found[1]))
+        found = self._graphs.run(_many_steps, (steps, damping, is_one(layout)), leaves)
+        if found is None:
+            return None
+        self.norms = found[-1]
+        newest = [layout.flatten(leaves) for leaves in found[:-1]]
+        return newest if steps > 2 else [*newest, flat]
 
 
 class CompiledJacobian(Derived):
@@ -71,11 +95,13 @@ class CompiledJacobian(Derived):
     A graph linearises F anew: one evaluation of F more for a chunk of products, and nothing kept between them.
     """
 
-    leap = CHUNKS[-1]
-
-    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = CHUNKS) -> None:
+    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL) -> None:
         super().__init__(eager)
         self.chunks = chunks
+        self.leap = chunks[-1]
+        self.norms: Tensor | None = None
+        """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
+        tensor."""
         self._leaves = eager.layout.split(eager.h.contiguous())
         self._graphs = Graphs(eager.update)
 
@@ -84,31 +110,44 @@ class CompiledJacobian(Derived):
         return part
 
     def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int = 1) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and what was added in all,
-        with its product.
+        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and the last `keep` terms
+        that were multiplied, with their products.
 
-        The terms are added one by one in their order, as the eager loop does; equal to it to rounding. At most `keep` pairs are
-        asked for; this one is all that a graph hands out.
+        The terms are added one by one in their order, as the eager loop does; equal to it to rounding.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")
+        pairs: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
-            before, first = z, v
             z, v = z.detach(), v.detach()
             for chunk in divided(steps, self.chunks):
-                taken = self._graph(z, v, chunk) if chunk in self.chunks else None
-                z, v = self.of.add_terms(z, v, chunk, 0)[:2] if taken is None else taken
-            added = z - before  # I − Jᵀ takes it to what the residual has lost
-        return z, v, [(added, added - first + v)]
+                taken = self._graph(z, v, chunk, keep) if chunk in self.chunks else None
+                if taken is None:
+                    self.norms, taken = None, self.of.add_terms(z, v, chunk, keep)
+                z, v, last = taken
+                pairs = [*pairs, *last][-keep:] if keep else []
+        return z, v, pairs
 
-    def _graph(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor] | None:
+    def _graph(
+        self, z: Tensor, v: Tensor, steps: int, keep: int
+    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
         layout = self.of.layout
         terms, sums = layout.split(v.contiguous()), layout.split(z.contiguous())
-        found = self._graphs.run(_many_products, (steps,), self._leaves, terms, sums)
+        sizes = (steps, min(keep, steps), is_one(layout))
+        found = self._graphs.run(_many_products, sizes, self._leaves, terms, sums)
         if found is None:
             return None
         self.of.spend(steps)
-        return layout.flatten(found[0]), layout.flatten(found[1])
+        self.norms = found[-1]
+        z, *last = [layout.flatten(leaves) for leaves in found[:-1]]
+        if keep >= steps:
+            last = [v, *last]
+        return z, last[-1], list(pairwise(last))
+
+
+def is_one(layout: Layout) -> bool:
+    """Whether a state is one problem of one tensor, all of it here: then its norms are plain numbers."""
+    return layout.viewable and layout.problems == 1 and current() is None
 
 
 def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:
@@ -131,29 +170,47 @@ def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
 # The bodies of the graphs. They see the user's function and its args, not our Update, whose checks cannot be traced.
 
 
-def _many_steps(
-    function: Any, args: Any, layout: Layout, sizes: tuple[int, float], leaves: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    steps, damping = sizes
-    before = leaves
+def _many_steps(function: Any, args: Any, layout: Layout, sizes: tuple[int, float, bool], leaves: list[Tensor]) -> list[Any]:
+    """The last three states, newest first, of those made here; and the norms of the last two moves and states."""
+    steps, damping, one = sizes
+    newest = [leaves]
     for _ in range(steps):
-        image = _in_dtype(_in_order(layout.template, function(layout.nest(leaves), *args)), layout.dtype)
-        before, leaves = leaves, [_damped(new, old, damping) for new, old in zip(image, leaves, strict=True)]
-    return leaves, before
+        image = _in_dtype(_in_order(layout.template, function(layout.nest(newest[0]), *args)), layout.dtype)
+        newest = [[_damped(new, old, damping) for new, old in zip(image, newest[0], strict=True)], *newest[:2]]
+    norms = None
+    if one:
+        (h,), (before,), (earlier,) = newest if steps > 1 else [*newest, newest[-1]]
+        norms = _norms(before - earlier, before, h - before, h)
+    return [*newest[: min(steps, 3)], norms]
 
 
 def _many_products(
-    function: Any, args: Any, layout: Layout, sizes: tuple[int], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
+    function: Any,
+    args: Any,
+    layout: Layout,
+    sizes: tuple[int, int, bool],
+    leaves: list[Tensor],
+    terms: list[Tensor],
+    sums: list[Tensor],
+) -> list[Any]:
+    """The sum, the last terms of those computed here, the newest last, and the norms of the last two."""
+
     def image(*leaves: Tensor) -> tuple[Tensor, ...]:
         return tuple(_in_dtype(_in_order(layout.template, function(layout.nest(leaves), *args)), layout.dtype))
 
     pull: Callable[..., Any] = torch.func.vjp(image, *leaves)[1]
-    (steps,) = sizes
+    steps, keep, one = sizes
+    last = [terms]
     for _ in range(steps):
-        sums = [z + v for z, v in zip(sums, terms, strict=True)]
-        terms = list(pull(tuple(terms)))
-    return sums, terms
+        sums = [z + v for z, v in zip(sums, last[-1], strict=True)]
+        last = [*last[-keep - 1 :], list(pull(tuple(last[-1])))]
+    norms = _norms(last[-2][0], last[-1][0]) if one else None
+    return [sums, *last[max(-keep - 1, -steps) :], norms]
+
+
+def _norms(*vectors: Tensor) -> Tensor:
+    """In float64: the squares of a float32 are within its range. They are summed as the compiler likes, which is to rounding."""
+    return torch.stack([vector.double().square().sum().sqrt() for vector in vectors])
 
 
 def _in_dtype(leaves: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

@@ -75,6 +75,8 @@ class _Program:
     def __init__(self) -> None:
         self.graphs: dict[Hashable, _Graph] = {}
         self.layouts: set[Hashable] = set()
+        self.drew = False
+        """Whether one of the updates was seen to draw random numbers."""
         self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
         self.told: set[str] = set()
 
@@ -94,21 +96,30 @@ class Graphs:
 
     def __init__(self, update: Update) -> None:
         self._update = update
-        self._program = _programs.setdefault(_code_behind(update.function), _Program())
-        layout = update.layout
-        given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
-        self._shapes = (layout.shapes, layout.dtype, layout.device, *given)
+        if update.program is None:  # looked up once in a solve
+            layout = update.layout
+            given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
+            program = _programs.setdefault(_code_behind(update.function), _Program())
+            update.program = (program, (layout.shapes, layout.dtype, layout.device, *given))
+        self._program: _Program = update.program[0]
+        self._shapes: Hashable = update.program[1]
 
     def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
-        """What the body returns, from a graph; None where there can be none, with a warning the first time."""
+        """What the body returns, from a graph; None where there can be none, with a warning the first time.
+
+        `inputs` are tensors of states, of which the first is one at which F can be evaluated. A graph is a proof of what F
+        returns and that it draws nothing, since torch's guards compare what it was traced with: F is called eagerly, once,
+        where none has been built for it yet.
+        """
         update, program = self._update, self._program
         if body in program.eager:
             return None
-        if update.draws:
-            return self._tell("it draws random numbers, which must be the same in every step of a solve", _RANDOM)
         graph = program.graph(body, sizes, self._shapes)
         if graph is None:
             return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        if (not graph.builds or program.drew) and self._seen_to_draw(inputs[0]):
+            return self._tell(_DRAWS, _RANDOM)
+        builds = graph.builds
         hooks = _autograd._saved_tensors_hooks_is_enabled()
         try:
             with update.under_its_autocast():
@@ -119,10 +130,22 @@ class Graphs:
             if hooks:  # a failure inside torch.func.vjp can leave them disabled for everybody
                 _autograd._saved_tensors_hooks_enable()
             return self._tell(_reason(error), _UNTRACED)
-        if graph.builds > MAX_BUILDS:
-            program.eager.add(body)
-            self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
+        if graph.builds > builds:
+            if self._seen_to_draw(inputs[0]):  # in train mode, say, after a graph of eval mode
+                return self._tell(_DRAWS, _RANDOM)
+            if graph.builds > MAX_BUILDS:
+                program.eager.add(body)
+                self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
         return found
+
+    def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
+        """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""
+        update = self._update
+        if not update.called:
+            with torch.no_grad():
+                update(update.layout.flatten(leaves))
+        self._program.drew |= update.draws
+        return update.draws
 
     def _tell(self, why: str, advice: str) -> None:
         if advice in self._program.told:
@@ -138,6 +161,7 @@ _UNTRACED = (
     "Results are the same, without the speed. F must be traceable: no branches on values of tensors, no .item(), no calls "
     "into other libraries; compiling also needs a C++ compiler (g++). Or leave compile=False."
 )
+_DRAWS = "it draws random numbers, which must be the same in every step of a solve"
 _RANDOM = "Draw outside of F and close over the draw, or call eval()."
 _SHAPES = "Further shapes stay eager: pad to a few sizes, or leave compile=False."
 _REBUILT = "Does F use a Python number that changes from call to call? Make it a tensor."
