@@ -6,14 +6,14 @@ How a number of steps is divided depends on that number alone, never on what ran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.state import Layout, State
+from steadygrad.state import Layout
 from steadygrad.state.shards import current
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Derived, Jacobian
@@ -84,8 +84,7 @@ class CompiledUpdate:
         found = self._graphs.run(_many_steps, (steps, damping, is_one(layout)), leaves)
         if found is None:
             return None
-        self.norms = found[-1]
-        newest = [layout.flatten(leaves) for leaves in found[:-1]]
+        newest, self.norms = _matrices(layout, found)
         return newest if steps > 2 else [*newest, flat]
 
 
@@ -138,8 +137,7 @@ class CompiledJacobian(Derived):
         if found is None:
             return None
         self.of.spend(steps)
-        self.norms = found[-1]
-        z, *last = [layout.flatten(leaves) for leaves in found[:-1]]
+        (z, *last), self.norms = _matrices(layout, found)
         if keep >= steps:
             last = [v, *last]
         return z, last[-1], list(pairwise(last))
@@ -148,6 +146,13 @@ class CompiledJacobian(Derived):
 def is_one(layout: Layout) -> bool:
     """Whether a state is one problem of one tensor, all of it here: then its norms are plain numbers."""
     return layout.viewable and layout.problems == 1 and current() is None
+
+
+def _matrices(layout: Layout, found: Sequence[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+    """The states that a graph returned, in flat form, and the norms that it measured."""
+    leaves = len(layout.sizes)
+    norms = found[-1] if is_one(layout) else None
+    return [layout.flatten(found[i : i + leaves]) for i in range(0, len(found) - (norms is not None), leaves)], norms
 
 
 def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:
@@ -167,61 +172,36 @@ def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
     return torch.lerp(image, h, damping) if damping else image
 
 
-# The bodies of the graphs. They see the user's function and its args, not our Update, whose checks cannot be traced.
+# The bodies of the graphs. Each returns tensors in a row, leaf by leaf; `image` is F on the tensors of a state.
 
 
-def _many_steps(function: Any, args: Any, layout: Layout, sizes: tuple[int, float, bool], leaves: list[Tensor]) -> list[Any]:
-    """The last three states, newest first, of those made here; and the norms of the last two moves and states."""
+def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, bool], leaves: list[Tensor]) -> list[Tensor]:
+    """The last three states, newest first, of those made here; and, of one tensor, the norms of the last two moves and states."""
     steps, damping, one = sizes
     newest = [leaves]
     for _ in range(steps):
-        image = _in_dtype(_in_order(layout.template, function(layout.nest(newest[0]), *args)), layout.dtype)
-        newest = [[_damped(new, old, damping) for new, old in zip(image, newest[0], strict=True)], *newest[:2]]
-    norms = None
+        newest = [[_damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
+    found = [leaf for leaves in newest[: min(steps, 3)] for leaf in leaves]
     if one:
         (h,), (before,), (earlier,) = newest if steps > 1 else [*newest, newest[-1]]
-        norms = _norms(before - earlier, before, h - before, h)
-    return [*newest[: min(steps, 3)], norms]
+        found.append(_norms(before - earlier, before, h - before, h))
+    return found
 
 
 def _many_products(
-    function: Any,
-    args: Any,
-    layout: Layout,
-    sizes: tuple[int, int, bool],
-    leaves: list[Tensor],
-    terms: list[Tensor],
-    sums: list[Tensor],
-) -> list[Any]:
-    """The sum, the last terms of those computed here, the newest last, and the norms of the last two."""
-
-    def image(*leaves: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_in_dtype(_in_order(layout.template, function(layout.nest(leaves), *args)), layout.dtype))
-
-    pull: Callable[..., Any] = torch.func.vjp(image, *leaves)[1]
+    image: Callable[..., Any], sizes: tuple[int, int, bool], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
+) -> list[Tensor]:
+    """The sum, the last terms of those computed here, the newest last; and, of one tensor, the norms of the last two."""
+    pull: Callable[..., Any] = torch.func.vjp(lambda *leaves: tuple(image(*leaves)), *leaves)[1]
     steps, keep, one = sizes
     last = [terms]
     for _ in range(steps):
         sums = [z + v for z, v in zip(sums, last[-1], strict=True)]
         last = [*last[-keep - 1 :], list(pull(tuple(last[-1])))]
-    norms = _norms(last[-2][0], last[-1][0]) if one else None
-    return [sums, *last[max(-keep - 1, -steps) :], norms]
+    found = [leaf for leaves in (sums, *last[max(-keep - 1, -steps) :]) for leaf in leaves]
+    return [*found, _norms(last[-2][0], last[-1][0])] if one else found
 
 
 def _norms(*vectors: Tensor) -> Tensor:
     """In float64: the squares of a float32 are within its range. They are summed as the compiler likes, which is to rounding."""
     return torch.stack([vector.double().square().sum().sqrt() for vector in vectors])
-
-
-def _in_dtype(leaves: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The leaves in the dtype of the state: under autocast F returns another."""
-    return [leaf.to(dtype) for leaf in leaves]
-
-
-def _in_order(template: State, state: State) -> list[Tensor]:
-    """`state.in_order` in words that torch can trace (a cast of a range it cannot)."""
-    if template is None:
-        return [state]
-    if isinstance(template, dict):
-        return [leaf for key in template for leaf in _in_order(template[key], state[key])]
-    return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]

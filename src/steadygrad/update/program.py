@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.failure import report_failure
+from steadygrad.state import Layout, State
 from steadygrad.state.tree import tensors_in
 from steadygrad.update import Update
 
@@ -30,8 +31,74 @@ MAX_BUILDS = 4
 every call (an annealed factor, a counter) is a constant to the compiler and would build a graph each time."""
 
 
-class _Graph:
-    """One body compiled for one update and its shapes.
+class _Captured:
+    """F on one kind of state as torch traced it, with the graphs of several steps or products that were made of it.
+
+    Torch finds what F closes over, and compares at each call whether it is what F was traced with; the graphs are ours. So F is
+    traced once, and its guards are checked once in a solve, however many graphs there are.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.graphs: dict[Hashable, Callable[..., Any]] = {}
+
+    def __call__(self, *inputs: Tensor) -> list[Any]:
+        """What torch takes for F's tensors: how to call the graphs."""
+        return [(self, inputs)] * sum(len(node.args[0]) for node in self.module.graph.nodes if node.op == "output")
+
+
+class Call:
+    """F as captured, with the tensors that it closes over at present; called with the tensors of states."""
+
+    def __init__(self, captured: _Captured, inputs: tuple[Tensor, ...], leaves: list[Tensor]) -> None:
+        self.captured = captured
+        places = {id(leaf): place for place, leaf in enumerate(leaves)}
+        self._state = [places.get(id(x)) for x in inputs]
+        """Of each input, which tensor of the state it is; None for what F closes over."""
+        self._closed = [None if place is not None else x for place, x in zip(self._state, inputs, strict=True)]
+
+    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
+        """What the body returns, from a graph, which is built at the first time."""
+        tensors = [x for x in self._closed if x is not None]
+        tensors += [leaf for leaves in states for leaf in leaves]
+        graph = self.captured.graphs.get((body, sizes))
+        if graph is None:
+            graph = self.captured.graphs[body, sizes] = self._built(body, sizes, tensors, len(states))
+        return graph(*tensors)
+
+    def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor], states: int) -> Callable[..., Any]:
+        module, state = self.captured.module, self._state
+        closed = state.count(None)
+        leaves = (len(tensors) - closed) // states
+
+        def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
+            def image(*leaves: Tensor) -> list[Tensor]:
+                known = iter(tensors)
+                return list(module(*(next(known) if place is None else leaves[place] for place in state)))
+
+            given = [list(tensors[i : i + leaves]) for i in range(closed, len(tensors), leaves)]
+            return tuple(body(image, sizes, *given))
+
+        from torch.fx.experimental.proxy_tensor import make_fx  # imported late: it takes a second
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
+            try:
+                return _lowered(make_fx(flat, tracing_mode="fake")(*tensors), tensors)
+            except Exception as error:
+                raise NotCompiledError(error) from error
+
+
+class NotCompiledError(Exception):
+    """A traced graph could not be compiled."""
+
+    @property
+    def inner_exception(self) -> Any:
+        return self.args[0]
+
+
+class _Trace:
+    """F traced by torch for one kind of state.
 
     It has a code object of its own: torch counts recompilations by code object, and all updates that share one would be
     lost to its limit together.
@@ -39,17 +106,31 @@ class _Graph:
 
     numbers = itertools.count()
 
-    def __init__(self, body: Callable[..., Any]) -> None:
-        code = body.__code__.replace(co_name=f"{body.__name__}_{next(self.numbers)}")
-        function = FunctionType(code, body.__globals__)
+    def __init__(self) -> None:
+        code = _image.__code__.replace(co_name=f"image_{next(self.numbers)}")
+        function = FunctionType(code, _image.__globals__)
         self.builds = 0
         self.call: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, backend=self._build)
 
     def _build(self, module: Any, inputs: list[Any]) -> Callable[..., Any]:
         self.builds += 1
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
-            return _lowered(module, inputs)
+        return _Captured(module)
+
+
+def _image(function: Any, args: Any, layout: Layout, leaves: list[Tensor]) -> list[Tensor]:
+    """What is traced: the user's function and its args, not our Update, whose checks cannot be traced."""
+    image = [function(leaves[0], *args)] if layout is None else _in_order(layout.template, function(layout.nest(leaves), *args))
+    # Under autocast F returns another dtype. A tensor that F hands through would be none of the graph's own.
+    return [new.to(old.dtype).clone() for new, old in zip(image, leaves, strict=True)]
+
+
+def _in_order(template: State, state: State) -> list[Tensor]:
+    """`state.in_order` in words that torch can trace (a cast of a range it cannot)."""
+    if template is None:
+        return [state]
+    if isinstance(template, dict):
+        return [leaf for key in template for leaf in _in_order(template[key], state[key])]
+    return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]
 
 
 def _lowered(module: Any, inputs: list[Any]) -> Callable[..., Any]:
@@ -73,22 +154,21 @@ class _Program:
     """The graphs of all updates with the same code, and what was said about them."""
 
     def __init__(self) -> None:
-        self.graphs: dict[Hashable, _Graph] = {}
-        self.layouts: set[Hashable] = set()
+        self.traces: dict[Hashable, _Trace] = {}
         self.drew = False
         """Whether one of the updates was seen to draw random numbers."""
         self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
+        self.rebuilt = False
+        """Whether F was traced so often for the same shapes that it is not any more."""
         self.told: set[str] = set()
 
-    def graph(self, body: Callable[..., Any], sizes: Hashable, shapes: Hashable) -> _Graph | None:
-        """The graph for these shapes, made if need be; None when there are too many shapes."""
-        if shapes not in self.layouts and len(self.layouts) == MAX_LAYOUTS:
-            return None
-        self.layouts.add(shapes)
-        key = (body, sizes, shapes)
-        if key not in self.graphs:
-            self.graphs[key] = _Graph(body)
-        return self.graphs[key]
+    def trace(self, shapes: Hashable) -> _Trace | None:
+        """That of these shapes, made if need be; None when there are too many shapes."""
+        if shapes not in self.traces:
+            if len(self.traces) == MAX_LAYOUTS:
+                return None
+            self.traces[shapes] = _Trace()
+        return self.traces[shapes]
 
 
 class Graphs:
@@ -104,39 +184,49 @@ class Graphs:
         self._program: _Program = update.program[0]
         self._shapes: Hashable = update.program[1]
 
-    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
-        """What the body returns, from a graph; None where there can be none, with a warning the first time.
+    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor] | None:
+        """`body(F, sizes, *states)`, tensors, from a graph; None where there can be none, with a warning the first time.
 
-        `inputs` are tensors of states, of which the first is one at which F can be evaluated. A graph is a proof of what F
-        returns and that it draws nothing, since torch's guards compare what it was traced with: F is called eagerly, once,
-        where none has been built for it yet.
+        `states` are the tensors of one state each, of which the first is one at which F can be evaluated. In one solve F is
+        what it was at the first of them.
         """
         update, program = self._update, self._program
-        if body in program.eager:
+        if body in program.eager or (program.rebuilt and update.captured is None):
             return None
-        graph = program.graph(body, sizes, self._shapes)
-        if graph is None:
-            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
-        if (not graph.builds or program.drew) and self._seen_to_draw(inputs[0]):
-            return self._tell(_DRAWS, _RANDOM)
-        builds = graph.builds
         hooks = _autograd._saved_tensors_hooks_is_enabled()
         try:
-            with update.under_its_autocast():
-                found = graph.call(update.function, update.args, update.layout, sizes, *inputs)
+            if update.captured is None:
+                update.captured = self._captured(states[0])
+            return None if update.captured is None else update.captured.run(body, sizes, *states)
         except _compiler_errors() as error:
             # If F itself is at fault, the eager steps that follow raise its own error.
             program.eager.add(body)
             if hooks:  # a failure inside torch.func.vjp can leave them disabled for everybody
                 _autograd._saved_tensors_hooks_enable()
             return self._tell(_reason(error), _UNTRACED)
-        if graph.builds > builds:
-            if self._seen_to_draw(inputs[0]):  # in train mode, say, after a graph of eval mode
+
+    def _captured(self, leaves: list[Tensor]) -> Call | None:
+        """F with what it closes over at present.
+
+        What torch traced is a proof of what F returns and that it draws nothing, since its guards compare what it was traced
+        with: F is called eagerly, once, where it has just been traced.
+        """
+        update, program = self._update, self._program
+        trace = program.trace(self._shapes)
+        if trace is None:
+            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        if (not trace.builds or program.drew) and self._seen_to_draw(leaves):
+            return self._tell(_DRAWS, _RANDOM)
+        builds, layout = trace.builds, update.layout
+        with update.under_its_autocast():
+            found: Any = trace.call(update.function, update.args, None if layout.template is None else layout, leaves)
+        if trace.builds > builds:
+            if self._seen_to_draw(leaves):  # in train mode, say, after eval mode
                 return self._tell(_DRAWS, _RANDOM)
-            if graph.builds > MAX_BUILDS:
-                program.eager.add(body)
-                self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
-        return found
+            if trace.builds > MAX_BUILDS:
+                program.rebuilt = True
+                self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
+        return Call(*found[0], leaves)
 
     def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
         """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""
@@ -180,7 +270,7 @@ def _compiler_errors() -> tuple[type[Exception], ...]:
     from torch._dynamo.exc import TorchDynamoException  # imported late: it takes a second
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-    return (TorchDynamoException, GuardOnDataDependentSymNode, AssertionError)
+    return (TorchDynamoException, GuardOnDataDependentSymNode, AssertionError, NotCompiledError)
 
 
 _DATA = (Tensor, int, float, str, bytes, type(None), tuple, list, dict, set, type, ModuleType)
