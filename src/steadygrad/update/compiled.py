@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from steadygrad.state import Layout
-from steadygrad.state.shards import current
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
@@ -80,11 +79,10 @@ class CompiledUpdate:
 
     def _graph(self, flat: Tensor, steps: int, damping: float) -> list[Tensor] | None:
         layout = self.update.layout
-        leaves = layout.split(flat.contiguous())  # a new stride would be a new graph
-        found = self._graphs.run(_many_steps, (steps, damping, is_one(layout)), leaves)
+        found = self._graphs.run(_many_steps, (steps, damping, _rows(layout)), _given(layout, flat))
         if found is None:
             return None
-        newest, self.norms = _matrices(layout, found)
+        newest, self.norms = _taken(layout, found)
         return newest if steps > 2 else [*newest, flat]
 
 
@@ -101,7 +99,7 @@ class CompiledJacobian(Derived):
         self.norms: Tensor | None = None
         """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
         tensor."""
-        self._leaves = eager.layout.split(eager.h.contiguous())
+        self._leaves = _given(eager.layout, eager.h)
         self._graphs = Graphs(eager.update)
 
     def again(self, part: Jacobian, rows: Tensor) -> Jacobian:
@@ -131,28 +129,33 @@ class CompiledJacobian(Derived):
         self, z: Tensor, v: Tensor, steps: int, keep: int
     ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
         layout = self.of.layout
-        terms, sums = layout.split(v.contiguous()), layout.split(z.contiguous())
-        sizes = (steps, min(keep, steps), is_one(layout))
-        found = self._graphs.run(_many_products, sizes, self._leaves, terms, sums)
+        sizes = (steps, min(keep, steps), _rows(layout))
+        found = self._graphs.run(_many_products, sizes, self._leaves, _given(layout, v), _given(layout, z))
         if found is None:
             return None
         self.of.spend(steps)
-        (z, *last), self.norms = _matrices(layout, found)
+        (z, *last), self.norms = _taken(layout, found)
         if keep >= steps:
             last = [v, *last]
         return z, last[-1], list(pairwise(last))
 
 
-def is_one(layout: Layout) -> bool:
-    """Whether a state is one problem of one tensor, all of it here: then its norms are plain numbers."""
-    return layout.viewable and layout.problems == 1 and current() is None
+def _rows(layout: Layout) -> int:
+    """The problems where a graph may return matrices, which are views of the only tensor; 0 where it returns tensors."""
+    return layout.problems if layout.viewable else 0
 
 
-def _matrices(layout: Layout, found: Sequence[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+def _given(layout: Layout, flat: Tensor) -> list[Tensor]:
+    """A flat state as a graph takes it. Contiguous: another stride would be another graph."""
+    return [flat.contiguous()] if layout.viewable else layout.split(flat.contiguous())
+
+
+def _taken(layout: Layout, found: Sequence[Tensor]) -> tuple[list[Tensor], Tensor | None]:
     """The states that a graph returned, in flat form, and the norms that it measured."""
+    if layout.viewable:
+        return (list(found[:-1]), found[-1]) if layout.problems == 1 else (list(found), None)
     leaves = len(layout.sizes)
-    norms = found[-1] if is_one(layout) else None
-    return [layout.flatten(found[i : i + leaves]) for i in range(0, len(found) - (norms is not None), leaves)], norms
+    return [layout.flatten(found[i : i + leaves]) for i in range(0, len(found), leaves)], None
 
 
 def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:
@@ -175,31 +178,36 @@ def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
 # The bodies of the graphs. Each returns tensors in a row, leaf by leaf; `image` is F on the tensors of a state.
 
 
-def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, bool], leaves: list[Tensor]) -> list[Tensor]:
-    """The last three states, newest first, of those made here; and, of one tensor, the norms of the last two moves and states."""
-    steps, damping, one = sizes
+def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, int], leaves: list[Tensor]) -> list[Tensor]:
+    """The last three states, newest first, of those made here; of one problem, the norms of the last two moves and states."""
+    steps, damping, rows = sizes
     newest = [leaves]
     for _ in range(steps):
         newest = [[_damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
-    found = [leaf for leaves in newest[: min(steps, 3)] for leaf in leaves]
-    if one:
+    found = _flat(newest[: min(steps, 3)], rows)
+    if rows == 1:
         (h,), (before,), (earlier,) = newest if steps > 1 else [*newest, newest[-1]]
         found.append(_norms(before - earlier, before, h - before, h))
     return found
 
 
 def _many_products(
-    image: Callable[..., Any], sizes: tuple[int, int, bool], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
+    image: Callable[..., Any], sizes: tuple[int, int, int], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
 ) -> list[Tensor]:
-    """The sum, the last terms of those computed here, the newest last; and, of one tensor, the norms of the last two."""
+    """The sum, the last terms of those computed here, the newest last; of one problem, the norms of the last two."""
     pull: Callable[..., Any] = torch.func.vjp(lambda *leaves: tuple(image(*leaves)), *leaves)[1]
-    steps, keep, one = sizes
+    steps, keep, rows = sizes
     last = [terms]
     for _ in range(steps):
         sums = [z + v for z, v in zip(sums, last[-1], strict=True)]
         last = [*last[-keep - 1 :], list(pull(tuple(last[-1])))]
-    found = [leaf for leaves in (sums, *last[max(-keep - 1, -steps) :]) for leaf in leaves]
-    return [*found, _norms(last[-2][0], last[-1][0])] if one else found
+    found = _flat([sums, *last[max(-keep - 1, -steps) :]], rows)
+    return [*found, _norms(last[-2][0], last[-1][0])] if rows == 1 else found
+
+
+def _flat(states: list[list[Tensor]], rows: int) -> list[Tensor]:
+    """The tensors of all states; as matrices if there are rows."""
+    return [leaf.reshape(rows, -1) if rows else leaf for leaves in states for leaf in leaves]
 
 
 def _norms(*vectors: Tensor) -> Tensor:

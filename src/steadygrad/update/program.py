@@ -6,7 +6,8 @@ import functools
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -55,38 +56,44 @@ class Call:
         places = {id(leaf): place for place, leaf in enumerate(leaves)}
         self._state = [places.get(id(x)) for x in inputs]
         """Of each input, which tensor of the state it is; None for what F closes over."""
-        self._closed = [None if place is not None else x for place, x in zip(self._state, inputs, strict=True)]
+        self._closed = [x for place, x in zip(self._state, inputs, strict=True) if place is None]
+        self._shapes = [leaf.shape for leaf in leaves]
 
     def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
-        """What the body returns, from a graph, which is built at the first time."""
-        tensors = [x for x in self._closed if x is not None]
-        tensors += [leaf for leaves in states for leaf in leaves]
+        """What the body returns, from a graph, which is built at the first time. The tensors may have any shape of the right size."""
+        tensors = [*self._closed, *(leaf for leaves in states for leaf in leaves)]
         graph = self.captured.graphs.get((body, sizes))
         if graph is None:
-            graph = self.captured.graphs[body, sizes] = self._built(body, sizes, tensors, len(states))
+            graph = self.captured.graphs[body, sizes] = self._built(body, sizes, tensors)
         return graph(*tensors)
 
-    def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor], states: int) -> Callable[..., Any]:
-        module, state = self.captured.module, self._state
-        closed = state.count(None)
-        leaves = (len(tensors) - closed) // states
+    def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        module, state, shapes, closed = self.captured.module, self._state, self._shapes, len(self._closed)
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
             def image(*leaves: Tensor) -> list[Tensor]:
                 known = iter(tensors)
                 return list(module(*(next(known) if place is None else leaves[place] for place in state)))
 
-            given = [list(tensors[i : i + leaves]) for i in range(closed, len(tensors), leaves)]
-            return tuple(body(image, sizes, *given))
+            given = [tensors[i : i + len(shapes)] for i in range(closed, len(tensors), len(shapes))]
+            states = [[leaf.view(shape) for leaf, shape in zip(leaves, shapes, strict=True)] for leaves in given]
+            return tuple(body(image, sizes, *states))
 
         from torch.fx.experimental.proxy_tensor import make_fx  # imported late: it takes a second
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
+        with _quiet():
             try:
                 return _lowered(make_fx(flat, tracing_mode="fake")(*tensors), tensors)
             except Exception as error:
                 raise NotCompiledError(error) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of torch about deprecated parts of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class NotCompiledError(Exception):
@@ -215,10 +222,11 @@ class Graphs:
         trace = program.trace(self._shapes)
         if trace is None:
             return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
-        if (not trace.builds or program.drew) and self._seen_to_draw(leaves):
-            return self._tell(_DRAWS, _RANDOM)
         builds, layout = trace.builds, update.layout
-        with update.under_its_autocast():
+        leaves = [leaf.view(shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)]
+        if (not builds or program.drew) and self._seen_to_draw(leaves):
+            return self._tell(_DRAWS, _RANDOM)
+        with update.under_its_autocast(), nullcontext() if builds else _quiet():
             found: Any = trace.call(update.function, update.args, None if layout.template is None else layout, leaves)
         if trace.builds > builds:
             if self._seen_to_draw(leaves):  # in train mode, say, after eval mode
