@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import Picard, SteadyStateError, SteadyStateWarning, steady_state
+from steadygrad import Implicit, Neumann, Picard, SteadyStateError, SteadyStateWarning, steady_state
 from steadygrad.state import Layout, leaves_of
-from steadygrad.update import Update, program
+from steadygrad.update import Update, capture, program
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.update.jacobian import Jacobian
 
@@ -24,7 +24,7 @@ STEPS = 5  # two graphs and an eager step
 @pytest.fixture
 def traced(monkeypatch):
     """Graphs that are traced and guarded as ever, but run by torch's own operations: for what does not concern inductor."""
-    monkeypatch.setattr(program, "BACKEND", "eager")
+    monkeypatch.setattr(capture, "BACKEND", "eager")
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ CASES = [
 
 @pytest.mark.parametrize("problem, dtype, rtol, backend", CASES)
 def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, backend, monkeypatch):
-    monkeypatch.setattr(program, "BACKEND", backend)
+    monkeypatch.setattr(capture, "BACKEND", backend)
     F, h0, args, batch_dims = problem(dtype)
     update, flat = updates(F, h0, *args, batch_dims=batch_dims)
     damping = 0.25 if problem is closure else 0.0
@@ -144,6 +144,55 @@ def test_compiled_steps_do_not_run_far_past_the_tolerance(rows, traced):
 
     eager, compiled = steps(False), steps(True)
     assert compiled <= eager + (0 if rows > 1000 else 10)
+
+
+COUNTS = {"forward": Picard(max_steps=12, rtol=0), "gradient": Implicit(Neumann(steps=11))}
+TOLERANCES = {"forward": Picard(max_steps=200, rtol=1e-6), "gradient": Implicit(Neumann(rtol=1e-8))}
+
+
+@pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
+def test_gradients_and_certificates_are_those_of_the_eager_solve(options, traced):
+    F, W, x, h0 = tanh_problem(size=6)
+
+    def solved(**how):
+        solution = steady_state(F, h0, **options, **how)
+        gradients = torch.autograd.grad(solution.value.square().sum(), [W, x])
+        assert solution.adjoint is not None
+        return solution, gradients, solution.adjoint
+
+    (eager, expected, certificate), (compiled, found, other) = solved(), solved(compile=True)
+    assert compiled.status is eager.status
+    assert other.status is certificate.status
+    for a, b in zip(found, expected, strict=True):
+        assert relative(a, b) < (1e-12 if options is COUNTS else 1e-5)
+    if options is COUNTS:
+        assert (compiled.steps, other.products) == (eager.steps, certificate.products)
+        assert compiled.error_estimate == pytest.approx(eager.error_estimate, rel=1e-2)
+        assert other.residual == pytest.approx(certificate.residual, rel=1e-9)
+        assert other.error_estimate == pytest.approx(certificate.error_estimate, rel=1e-6)
+    else:
+        assert compiled.error_estimate < 1e-4
+        assert other.error_estimate < 1e-6
+
+
+def test_parameters_changed_between_the_passes_are_an_error(traced):
+    F, W, _, h0 = tanh_problem(size=6)
+    solution = steady_state(F, h0, **COUNTS, compile=True)
+    with torch.no_grad():
+        W.mul_(0.5)
+    with pytest.raises(RuntimeError, match=r"inplace|in place"):
+        solution.value.sum().backward()
+
+
+def test_what_an_update_hands_through_or_ignores(traced):
+    c = torch.randn(3, 4, dtype=torch.float64)
+
+    def handing(state):
+        return {"h": 0.5 * torch.tanh(state["h"]) + state["c"], "c": state["c"]}
+
+    for F, h0 in [(handing, {"h": torch.zeros_like(c), "c": c}), (lambda h: c, torch.zeros_like(c))]:
+        update, flat = updates(F, h0)
+        assert relative(CompiledUpdate(update, CHUNK).advance(flat, 4)[0], eager_steps(update, flat, 4)[0]) < 1e-12
 
 
 def test_equal_calls_give_equal_bits():

@@ -110,6 +110,7 @@ class Run:
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
         self._large = start.numel() > LARGE
+        self._dtype = start.dtype
         little = self.judge.alone and start.numel() * (2 * goal.trail + BESIDES) < HELD and current() is None
         self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
         """Whether nobody waits for the distance, and little is held until somebody asks."""
@@ -194,7 +195,7 @@ class Run:
     def _measured(self, value: Tensor | None) -> list[Any]:
         """The norms of the residual and, where it is given, of the value of the present state."""
         solver, goal, judge, known = self.solver, self.goal, self.judge, self._norms
-        if known is not None and within_range(known, self.state[0].dtype):
+        if known is not None and within_range(known, self._dtype):
             if goal.rtol is not None and not judge.trace and self.step > 1:
                 judge.saw(self.step - 1, known[0], known[1])
             return known[2:]

@@ -89,8 +89,8 @@ class Iteration(ABC):
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
 
     def measured(self, problem: Any) -> list[float] | None:
-        """After `several`, where a problem has measured its states on the way: the norms of the residual and the value of the last
-        but one, and of the last; of a single problem of one tensor."""
+        """After `several`, where a problem of one tensor has measured its states on the way: the norms of the residual and the
+        value of the last but one, and of the last."""
         return None
 
 

@@ -1,6 +1,7 @@
 """Several steps of F, or several products with Jᵀ, as one torch.compile graph; where F cannot be compiled, eagerly.
 
-A call of a graph costs some 40 to 80 µs (guards and wrappers) whatever is in it, so single steps and single products stay eager.
+The first graph of a solve costs some 60 to 100 µs (torch's guards) whatever is in it, each further one 20, so that single steps
+and single products stay eager.
 How a number of steps is divided depends on that number alone, never on what ran before, so that equal calls give equal bits.
 """
 
@@ -19,13 +20,12 @@ from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 
 SMALL = (48, 16)
-"""Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager ones,
-so that a few steps beyond the tolerance cost less than one look more."""
+"""Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager
+ones, so that a few steps beyond the tolerance cost less than one look more."""
 LARGE = (8,)
 """The same for large states, which are looked at every eight steps or so: no step is taken in vain."""
 COUNTED = range(25, 41)
-"""Steps a graph where a number of steps was asked for that is larger than these: of these, what leaves the smallest rest. Thirty
-steps of tanh(h Wᵀ + x) and thirty products take 4 s each to build."""
+"""Steps a graph where a number of steps was asked for that is larger than these: of these, what leaves the smallest rest."""
 
 
 def graphs_for(count: int | None, large: bool) -> tuple[int, ...]:
@@ -49,8 +49,8 @@ class CompiledUpdate:
         self.chunks = chunks
         self.leap = chunks[-1]
         self.norms: Tensor | None = None
-        """After an `advance` that ended with a graph: ‖h₋₁ − h₋₂‖, ‖h₋₁‖, ‖h − h₋₁‖ and ‖h‖ of its last states, where the state is
-        one problem of one tensor."""
+        """After an `advance` that ended with a graph: ‖h₋₁ − h₋₂‖, ‖h₋₁‖, ‖h − h₋₁‖ and ‖h‖ of its last states, where the state
+        is one problem of one tensor."""
         self._graphs = Graphs(update)
 
     def __call__(self, flat: Tensor) -> Tensor:
@@ -125,9 +125,7 @@ class CompiledJacobian(Derived):
                 pairs = [*pairs, *last][-keep:] if keep else []
         return z, v, pairs
 
-    def _graph(
-        self, z: Tensor, v: Tensor, steps: int, keep: int
-    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
+    def _graph(self, z: Tensor, v: Tensor, steps: int, keep: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
         layout = self.of.layout
         sizes = (steps, min(keep, steps), _rows(layout))
         found = self._graphs.run(_many_products, sizes, self._leaves, _given(layout, v), _given(layout, z))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import warnings
 import weakref
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -15,13 +13,11 @@ import torch
 from torch import Tensor
 
 from steadygrad.failure import report_failure
-from steadygrad.state import Layout, State
 from steadygrad.state.tree import tensors_in
 from steadygrad.update import Update
+from steadygrad.update.capture import Call, NotCompiledError, Trace, without_warnings
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
-
-BACKEND = "inductor"
 
 MAX_LAYOUTS = 8
 """Shapes of the state (and of args) that one update is compiled for; each costs seconds, so that F on ever new shapes is
@@ -32,136 +28,11 @@ MAX_BUILDS = 4
 every call (an annealed factor, a counter) is a constant to the compiler and would build a graph each time."""
 
 
-class _Captured:
-    """F on one kind of state as torch traced it, with the graphs of several steps or products that were made of it.
-
-    Torch finds what F closes over, and compares at each call whether it is what F was traced with; the graphs are ours. So F is
-    traced once, and its guards are checked once in a solve, however many graphs there are.
-    """
-
-    def __init__(self, module: Any) -> None:
-        self.module = module
-        self.graphs: dict[Hashable, Callable[..., Any]] = {}
-
-    def __call__(self, *inputs: Tensor) -> list[Any]:
-        """What torch takes for F's tensors: how to call the graphs."""
-        return [(self, inputs)] * sum(len(node.args[0]) for node in self.module.graph.nodes if node.op == "output")
-
-
-class Call:
-    """F as captured, with the tensors that it closes over at present; called with the tensors of states."""
-
-    def __init__(self, captured: _Captured, inputs: tuple[Tensor, ...], leaves: list[Tensor]) -> None:
-        self.captured = captured
-        places = {id(leaf): place for place, leaf in enumerate(leaves)}
-        self._state = [places.get(id(x)) for x in inputs]
-        """Of each input, which tensor of the state it is; None for what F closes over."""
-        self._closed = [x for place, x in zip(self._state, inputs, strict=True) if place is None]
-        self._shapes = [leaf.shape for leaf in leaves]
-
-    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
-        """What the body returns, from a graph, which is built at the first time. The tensors may have any shape of the right size."""
-        tensors = [*self._closed, *(leaf for leaves in states for leaf in leaves)]
-        graph = self.captured.graphs.get((body, sizes))
-        if graph is None:
-            graph = self.captured.graphs[body, sizes] = self._built(body, sizes, tensors)
-        return graph(*tensors)
-
-    def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
-        module, state, shapes, closed = self.captured.module, self._state, self._shapes, len(self._closed)
-
-        def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
-            def image(*leaves: Tensor) -> list[Tensor]:
-                known = iter(tensors)
-                return list(module(*(next(known) if place is None else leaves[place] for place in state)))
-
-            given = [tensors[i : i + len(shapes)] for i in range(closed, len(tensors), len(shapes))]
-            states = [[leaf.view(shape) for leaf, shape in zip(leaves, shapes, strict=True)] for leaves in given]
-            return tuple(body(image, sizes, *states))
-
-        from torch.fx.experimental.proxy_tensor import make_fx  # imported late: it takes a second
-
-        with _quiet():
-            try:
-                return _lowered(make_fx(flat, tracing_mode="fake")(*tensors), tensors)
-            except Exception as error:
-                raise NotCompiledError(error) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warnings of torch about deprecated parts of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-class NotCompiledError(Exception):
-    """A traced graph could not be compiled."""
-
-    @property
-    def inner_exception(self) -> Any:
-        return self.args[0]
-
-
-class _Trace:
-    """F traced by torch for one kind of state.
-
-    It has a code object of its own: torch counts recompilations by code object, and all updates that share one would be
-    lost to its limit together.
-    """
-
-    numbers = itertools.count()
-
-    def __init__(self) -> None:
-        code = _image.__code__.replace(co_name=f"image_{next(self.numbers)}")
-        function = FunctionType(code, _image.__globals__)
-        self.builds = 0
-        self.call: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, backend=self._build)
-
-    def _build(self, module: Any, inputs: list[Any]) -> Callable[..., Any]:
-        self.builds += 1
-        return _Captured(module)
-
-
-def _image(function: Any, args: Any, layout: Layout, leaves: list[Tensor]) -> list[Tensor]:
-    """What is traced: the user's function and its args, not our Update, whose checks cannot be traced."""
-    image = [function(leaves[0], *args)] if layout is None else _in_order(layout.template, function(layout.nest(leaves), *args))
-    # Under autocast F returns another dtype. A tensor that F hands through would be none of the graph's own.
-    return [new.to(old.dtype).clone() for new, old in zip(image, leaves, strict=True)]
-
-
-def _in_order(template: State, state: State) -> list[Tensor]:
-    """`state.in_order` in words that torch can trace (a cast of a range it cannot)."""
-    if template is None:
-        return [state]
-    if isinstance(template, dict):
-        return [leaf for key in template for leaf in _in_order(template[key], state[key])]
-    return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]
-
-
-def _lowered(module: Any, inputs: list[Any]) -> Callable[..., Any]:
-    """What the backend makes of a traced graph, as C++ that calls its kernels itself where that can be had.
-
-    Thirty steps at 32×64 take 0.22 ms from C++ and 0.28 from inductor's Python (one thread); compiling takes as long.
-    """
-    backend: Any = torch._dynamo.lookup_backend(BACKEND)
-    if BACKEND == "inductor" and all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor)):
-        from torch._inductor import config  # imported late: it takes a second
-
-        try:
-            with config.patch(cpp_wrapper=True):
-                return backend(module, inputs)
-        except Exception:  # not every operation can be called from it: then from Python, and what is wrong there is told
-            pass
-    return backend(module, inputs)
-
-
 class _Program:
     """The graphs of all updates with the same code, and what was said about them."""
 
     def __init__(self) -> None:
-        self.traces: dict[Hashable, _Trace] = {}
+        self.traces: dict[Hashable, Trace] = {}
         self.drew = False
         """Whether one of the updates was seen to draw random numbers."""
         self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
@@ -169,12 +40,12 @@ class _Program:
         """Whether F was traced so often for the same shapes that it is not any more."""
         self.told: set[str] = set()
 
-    def trace(self, shapes: Hashable) -> _Trace | None:
+    def trace(self, shapes: Hashable) -> Trace | None:
         """That of these shapes, made if need be; None when there are too many shapes."""
         if shapes not in self.traces:
             if len(self.traces) == MAX_LAYOUTS:
                 return None
-            self.traces[shapes] = _Trace()
+            self.traces[shapes] = Trace()
         return self.traces[shapes]
 
 
@@ -226,7 +97,7 @@ class Graphs:
         leaves = [leaf.view(shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)]
         if (not builds or program.drew) and self._seen_to_draw(leaves):
             return self._tell(_DRAWS, _RANDOM)
-        with update.under_its_autocast(), nullcontext() if builds else _quiet():
+        with update.under_its_autocast(), nullcontext() if builds else without_warnings():
             found: Any = trace.call(update.function, update.args, None if layout.template is None else layout, leaves)
         if trace.builds > builds:
             if self._seen_to_draw(leaves):  # in train mode, say, after eval mode
@@ -234,7 +105,8 @@ class Graphs:
             if trace.builds > MAX_BUILDS:
                 program.rebuilt = True
                 self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
-        return Call(*found[0], leaves)
+        captured, inputs = found[0]
+        return Call(captured, inputs, leaves)
 
     def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
         """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""
