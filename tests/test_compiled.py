@@ -184,6 +184,26 @@ def test_parameters_changed_between_the_passes_are_an_error(traced):
         solution.value.sum().backward()
 
 
+@pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
+def test_divergence_is_seen_as_early_as_in_the_eager_solve(options, traced):
+    W, x = (3 * torch.eye(4, dtype=torch.float64)).requires_grad_(), torch.ones(2, 4, dtype=torch.float64)
+    found = [
+        steady_state(lambda h: h @ W + x, torch.zeros_like(x), **options, on_failure="ignore", compile=how)
+        for how in (False, True)
+    ]
+    for solution in found:
+        solution.value.sum().backward()
+    assert found[0].status is found[1].status
+    assert found[0].steps == found[1].steps
+    assert found[0].adjoint.status is found[1].adjoint.status
+    assert found[1].adjoint.residual == pytest.approx(found[0].adjoint.residual)
+
+
+def test_nan_of_the_first_call_is_an_error(traced):
+    with pytest.raises(SteadyStateError, match="first call"):
+        steady_state(lambda h: torch.log(h - 1), torch.zeros(2, 3), compile=True)
+
+
 def test_what_an_update_hands_through_or_ignores(traced):
     c = torch.randn(3, 4, dtype=torch.float64)
 

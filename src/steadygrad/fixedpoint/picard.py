@@ -84,8 +84,8 @@ class Picard(FixedPointSolver):
         norms: Tensor | None = getattr(problem, "norms", None)
         if norms is None:
             return None
-        moved_before, before, moved, now = norms.tolist()
-        return [moved_before / (1 - self.damping), before, moved / (1 - self.damping), now]
+        found: list[float] = norms.tolist()
+        return [norm if i % 2 else norm / (1 - self.damping) for i, norm in enumerate(found)]
 
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)

@@ -111,7 +111,8 @@ class Adjoint:
             start = None if transpose else self.start.of(jacobian, b)
             operator, units = self._operator(jacobian, b, transpose)
             if self.compile and operator is jacobian:
-                operator = CompiledJacobian(jacobian, graphs_for(self._count, b.numel() > LARGE))
+                compiled = CompiledJacobian(jacobian, graphs_for(self._count, b.numel() > LARGE))
+                operator = compiled if compiled.ready else jacobian
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self.on_failure == "fallback" and self._failed(solved)
             if fell_back:

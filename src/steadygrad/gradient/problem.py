@@ -71,7 +71,8 @@ def without_graph(problem: Problem) -> Ended:
         call = update
         if problem.compile:
             count = problem.forward.max_steps if problem.forward.counts else None
-            call = CompiledUpdate(update, graphs_for(count, start.numel() > LARGE))
+            compiled = CompiledUpdate(update, graphs_for(count, start.numel() > LARGE))
+            call = compiled if compiled.ready(start) else update
         ended = problem.forward.solve(call, start, layout.sizes, update.precision, divide, problem.iterates)
         if ended.divided and _moves(problem, ended):
             update.couples()

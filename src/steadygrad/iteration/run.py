@@ -105,6 +105,8 @@ class Run:
         self.distance.fill(math.inf)
         self._anchor: tuple[int, Tensor] | None = None
         self._leap = 0
+        self._singly = 0
+        """The step up to which no leap is taken."""
         self._norms: list[float] | None = None
         """What a problem has measured itself on the way to the present state."""
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
@@ -137,17 +139,36 @@ class Run:
         solver, problem, trail = self.solver, self.problem, self.trail
         self._norms = None
         if self._leap and due > self.step:
+            first = self.state if self._leaps_first(due) else None
             states = solver.several(problem, self._handed_over(), due - self.step)
             trail.extend(map(solver.traced, states))
             if self._leap > 1 and self.judge.alone:
                 self._norms = solver.measured(problem)
             self.state, self.step = states[-1], due
+            if first is not None and self._led_away():
+                trail.clear()
+                trail.append(solver.traced(first))
+                self.state, self.step, self._norms = first, 0, None
+                self._singly, due = due, 1
         while self.step < due:
             state = self.state = solver.step(problem, self.state)
             trail.append(solver.traced(state))
             self.step += 1
             if self.step in self.wanted:
                 self.iterates[self.step] = self.kept.with_open(solver.value(state))
+
+    def _leaps_first(self, due: int) -> bool:
+        """Whether the first look is put off by a leap of a small problem to a tolerance."""
+        return self._leap > 1 and self.step == 0 and due > 1 and self.goal.rtol is not None and not self._large
+
+    def _led_away(self) -> bool:
+        """Whether the residual was not seen to fall in the first leap: how that went is then to be looked at step by step."""
+        known, seen = self._norms, bool(self.judge.trace)
+        if known is None and not seen:
+            return True
+        first = float(self.judge.first[0]) if known is None or seen else known[0]
+        now = norms_of_one([self.solver.progress(self.state)], self.goal.sizes)[0] if known is None else known[4]  # pyright: ignore[reportArgumentType]
+        return not now < first
 
     def _handed_over(self) -> Any:
         """The present state, for a solver that takes several steps from it: nobody else holds on to what it then drops."""
@@ -163,12 +184,12 @@ class Run:
         by one. Of a count, no more are asked for than whole leaps, which leaves the rest to the end.
         """
         self._leap = 0 if self.wanted else self.solver.leap(self.problem, self.state)
-        if self._leap <= 1 or due <= self.step:
+        if self._leap <= 1 or due <= self.step or self.step < self._singly:
             return due
         if self.goal.rtol is None:
             return self.step + max((due - self.step) // self._leap, 1) * self._leap
         rest = (due - self.step) % self._leap
-        few = rest <= SINGLY and self.step > 0
+        few = rest <= SINGLY and (self.step > 0 or not self.judge.alone)
         return due if self._large or rest == 0 or few else due - rest + self._leap
 
     def _look(self) -> bool:
@@ -195,10 +216,14 @@ class Run:
     def _measured(self, value: Tensor | None) -> list[Any]:
         """The norms of the residual and, where it is given, of the value of the present state."""
         solver, goal, judge, known = self.solver, self.goal, self.judge, self._norms
-        if known is not None and within_range(known, self._dtype):
-            if goal.rtol is not None and not judge.trace and self.step > 1:
-                judge.saw(self.step - 1, known[0], known[1])
-            return known[2:]
+        if known is not None:
+            begins, usable = not judge.trace and self.step > 1, within_range(known[2:], self._dtype)
+            if begins and within_range(known[:2], self._dtype):
+                judge.saw(1, known[0], known[1])
+            if begins and usable and goal.rtol is not None and self.step > 2:
+                judge.saw(self.step - 1, known[2], known[3])
+            if usable:
+                return known[4:]
         residual = solver.progress(self.state)
         assert residual is not None, "the residual is known after the first step"
         vectors = [residual] if value is None else [residual, value]
@@ -244,7 +269,7 @@ class Run:
             if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
                 left = half
         due = self.goal.due(self.step, left, self.solver.cheap(self.state))
-        if self._leap > 1 and not self._large and math.isfinite(left):
+        if self._leap > 1 and not self._large and self.step >= max(self._singly, self._leap) and math.isfinite(left):
             due = max(due, min(self.step + min(math.ceil(left), max(FURTHER, self.step)), self.goal.limit))
         return due
 

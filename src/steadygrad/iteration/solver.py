@@ -90,7 +90,7 @@ class Iteration(ABC):
 
     def measured(self, problem: Any) -> list[float] | None:
         """After `several`, where a problem of one tensor has measured its states on the way: the norms of the residual and the
-        value of the last but one, and of the last."""
+        value of the first of them, where that is not known before, of the last but one, and of the last."""
         return None
 
 

@@ -70,7 +70,7 @@ class Neumann(LinearSolver):
         if problem.norms is None:
             return None
         before, now = problem.norms.tolist()
-        return [before, before, now, now]
+        return [before, before, before, before, now, now]
 
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
         # What is not needed any more is let go first: each vector takes the memory of a state.

@@ -49,12 +49,16 @@ class CompiledUpdate:
         self.chunks = chunks
         self.leap = chunks[-1]
         self.norms: Tensor | None = None
-        """After an `advance` that ended with a graph: ‖h₋₁ − h₋₂‖, ‖h₋₁‖, ‖h − h₋₁‖ and ‖h‖ of its last states, where the state
-        is one problem of one tensor."""
+        """After an `advance` that ended with a graph: the lengths of its first move and of where that led to, of the last move
+        but one, and of the last, where the state is one problem of one tensor."""
         self._graphs = Graphs(update)
 
     def __call__(self, flat: Tensor) -> Tensor:
         return self.update(flat)
+
+    def ready(self, flat: Tensor) -> bool:
+        """Whether F can be traced at such a state, as far as can be told before a graph is built."""
+        return self._graphs.ready(_many_steps, _given(self.update.layout, flat))
 
     def part(self, rows: Tensor, value: Tensor) -> Update | None:
         """The update of some of the problems, eagerly: each number of them would be a graph of its own."""
@@ -101,6 +105,11 @@ class CompiledJacobian(Derived):
         tensor."""
         self._leaves = _given(eager.layout, eager.h)
         self._graphs = Graphs(eager.update)
+
+    @property
+    def ready(self) -> bool:
+        """Whether F can be traced, as far as can be told before a graph is built."""
+        return self._graphs.ready(_many_products, self._leaves)
 
     def again(self, part: Jacobian, rows: Tensor) -> Jacobian:
         """J of some of the problems, eagerly: each number of them would be a graph of its own."""
@@ -177,15 +186,17 @@ def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
 
 
 def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, int], leaves: list[Tensor]) -> list[Tensor]:
-    """The last three states, newest first, of those made here; of one problem, the norms of the last two moves and states."""
+    """The last three states, newest first, of those made here; of one problem, the norms of the first and the last two moves."""
     steps, damping, rows = sizes
     newest = [leaves]
-    for _ in range(steps):
+    first = leaves
+    for step in range(steps):
         newest = [[_damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
+        first = newest[0] if step == 0 else first
     found = _flat(newest[: min(steps, 3)], rows)
     if rows == 1:
         (h,), (before,), (earlier,) = newest if steps > 1 else [*newest, newest[-1]]
-        found.append(_norms(before - earlier, before, h - before, h))
+        found.append(_norms(first[0] - leaves[0], first[0], before - earlier, before, h - before, h))
     return found
 
 

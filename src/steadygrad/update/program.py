@@ -68,14 +68,25 @@ class Graphs:
         `states` are the tensors of one state each, of which the first is one at which F can be evaluated. In one solve F is
         what it was at the first of them.
         """
+        if not self.ready(body, states[0]):
+            return None
+        return self._compiled(body, lambda: self._update.captured.run(body, sizes, *states))
+
+    def ready(self, body: Callable[..., Any], leaves: list[Tensor]) -> bool:
+        """Whether there are graphs of that body, as far as can be told before one is built; `leaves` are those of a state."""
         update, program = self._update, self._program
         if body in program.eager or (program.rebuilt and update.captured is None):
-            return None
+            return False
+        if update.captured is None:
+            update.captured = self._compiled(body, lambda: self._captured(leaves))
+        return update.captured is not None
+
+    def _compiled(self, body: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        """What a call gives; None, with a warning, where torch cannot compile what it needs."""
+        program = self._program
         hooks = _autograd._saved_tensors_hooks_is_enabled()
         try:
-            if update.captured is None:
-                update.captured = self._captured(states[0])
-            return None if update.captured is None else update.captured.run(body, sizes, *states)
+            return call()
         except _compiler_errors() as error:
             # If F itself is at fault, the eager steps that follow raise its own error.
             program.eager.add(body)
