@@ -1,5 +1,6 @@
 """Steps and products in torch.compile graphs: equal to the eager ones, built once, and eager where F cannot be compiled."""
 
+import contextlib
 import gc
 import warnings
 import weakref
@@ -10,9 +11,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from problems import relative, tanh_problem
-from steadygrad import Picard, SteadyStateWarning, steady_state
+from steadygrad import Implicit, Neumann, Picard, SteadyStateError, SteadyStateWarning, steady_state
 from steadygrad.state import Layout, leaves_of
-from steadygrad.update import Update, program
+from steadygrad.update import Update, capture, program
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.update.jacobian import Jacobian
 
@@ -23,7 +24,7 @@ STEPS = 5  # two graphs and an eager step
 @pytest.fixture
 def traced(monkeypatch):
     """Graphs that are traced and guarded as ever, but run by torch's own operations: for what does not concern inductor."""
-    monkeypatch.setattr(program, "BACKEND", "eager")
+    monkeypatch.setattr(capture, "BACKEND", "eager")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def advance(F, h0, *args, steps=STEPS, damping=0.0):
 
 
 def builds():
-    return [graph.builds for each in program._programs.values() for graph in each.graphs.values()]
+    return [trace.builds for each in program._programs.values() for trace in each.traces.values()]
 
 
 def closure(dtype):
@@ -105,11 +106,11 @@ CASES = [
 
 @pytest.mark.parametrize("problem, dtype, rtol, backend", CASES)
 def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, backend, monkeypatch):
-    monkeypatch.setattr(program, "BACKEND", backend)
+    monkeypatch.setattr(capture, "BACKEND", backend)
     F, h0, args, batch_dims = problem(dtype)
     update, flat = updates(F, h0, *args, batch_dims=batch_dims)
     damping = 0.25 if problem is closure else 0.0
-    h, before = CompiledUpdate(update, CHUNK).advance(flat, STEPS, damping)
+    h, before = CompiledUpdate(update, CHUNK).advance(flat, STEPS, damping)[:2]
     expected, expected_before = eager_steps(update, flat, STEPS, damping)
     assert relative(h, expected) < rtol
     assert relative(before, expected_before) < rtol
@@ -122,12 +123,12 @@ def test_equal_to_the_eager_steps_and_to_dense_products(problem, dtype, rtol, ba
     terms, expected_last = eager_series(jacobian.dense(), v, STEPS)
     assert relative(total, terms) < rtol
     assert relative(last, expected_last) < rtol
-    assert builds() == [1, 1]
+    assert builds() == [1]
 
 
 def test_before_the_last_is_right_when_a_graph_comes_last(traced):
     update, flat = updates(*closure(torch.float64)[:2])
-    found = CompiledUpdate(update, CHUNK).advance(flat, 4)
+    found = CompiledUpdate(update, CHUNK).advance(flat, 4)[:2]
     for a, b in zip(found, eager_steps(update, flat, 4), strict=True):
         assert relative(a, b) < 1e-12
 
@@ -143,6 +144,75 @@ def test_compiled_steps_do_not_run_far_past_the_tolerance(rows, traced):
 
     eager, compiled = steps(False), steps(True)
     assert compiled <= eager + (0 if rows > 1000 else 10)
+
+
+COUNTS = {"forward": Picard(max_steps=12, rtol=0), "gradient": Implicit(Neumann(steps=11))}
+TOLERANCES = {"forward": Picard(max_steps=200, rtol=1e-6), "gradient": Implicit(Neumann(rtol=1e-8))}
+
+
+@pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
+def test_gradients_and_certificates_are_those_of_the_eager_solve(options, traced):
+    F, W, x, h0 = tanh_problem(size=6)
+
+    def solved(**how):
+        solution = steady_state(F, h0, **options, **how)
+        gradients = torch.autograd.grad(solution.value.square().sum(), [W, x])
+        assert solution.adjoint is not None
+        return solution, gradients, solution.adjoint
+
+    (eager, expected, certificate), (compiled, found, other) = solved(), solved(compile=True)
+    assert compiled.status is eager.status
+    assert other.status is certificate.status
+    for a, b in zip(found, expected, strict=True):
+        assert relative(a, b) < (1e-12 if options is COUNTS else 1e-5)
+    if options is COUNTS:
+        assert (compiled.steps, other.products) == (eager.steps, certificate.products)
+        assert compiled.error_estimate == pytest.approx(eager.error_estimate, rel=1e-2)
+        assert other.residual == pytest.approx(certificate.residual, rel=1e-9)
+        assert other.error_estimate == pytest.approx(certificate.error_estimate, rel=1e-6)
+    else:
+        assert compiled.error_estimate < 1e-4
+        assert other.error_estimate < 1e-6
+
+
+def test_parameters_changed_between_the_passes_are_an_error(traced):
+    F, W, _, h0 = tanh_problem(size=6)
+    solution = steady_state(F, h0, **COUNTS, compile=True)
+    with torch.no_grad():
+        W.mul_(0.5)
+    with pytest.raises(RuntimeError, match=r"inplace|in place"):
+        solution.value.sum().backward()
+
+
+@pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
+def test_divergence_is_seen_as_early_as_in_the_eager_solve(options, traced):
+    W, x = (3 * torch.eye(4, dtype=torch.float64)).requires_grad_(), torch.ones(2, 4, dtype=torch.float64)
+    found = [
+        steady_state(lambda h: h @ W + x, torch.zeros_like(x), **options, on_failure="ignore", compile=how)
+        for how in (False, True)
+    ]
+    for solution in found:
+        solution.value.sum().backward()
+    assert found[0].status is found[1].status
+    assert found[0].steps == found[1].steps
+    assert found[0].adjoint.status is found[1].adjoint.status
+    assert found[1].adjoint.residual == pytest.approx(found[0].adjoint.residual)
+
+
+def test_nan_of_the_first_call_is_an_error(traced):
+    with pytest.raises(SteadyStateError, match="first call"):
+        steady_state(lambda h: torch.log(h - 1), torch.zeros(2, 3), compile=True)
+
+
+def test_what_an_update_hands_through_or_ignores(traced):
+    c = torch.randn(3, 4, dtype=torch.float64)
+
+    def handing(state):
+        return {"h": 0.5 * torch.tanh(state["h"]) + state["c"], "c": state["c"]}
+
+    for F, h0 in [(handing, {"h": torch.zeros_like(c), "c": c}), (lambda h: c, torch.zeros_like(c))]:
+        update, flat = updates(F, h0)
+        assert relative(CompiledUpdate(update, CHUNK).advance(flat, 4)[0], eager_steps(update, flat, 4)[0]) < 1e-12
 
 
 def test_equal_calls_give_equal_bits():
@@ -161,7 +231,7 @@ class TestGraphsAreBuiltOnce:
         for _ in range(4):
             x = torch.randn(3, 4, dtype=torch.float64)  # with a new closure over a new input at each step
             update, flat = updates(lambda h, x=x: cell(x, h), h0)
-            h, _ = CompiledUpdate(update, CHUNK).advance(flat, STEPS)
+            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
             assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-12
             jacobian = Jacobian(update, h)
             z, *_ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
@@ -171,7 +241,7 @@ class TestGraphsAreBuiltOnce:
             optimiser.step()
             seen.append(h)
         assert not torch.allclose(seen[0], seen[-1])
-        assert builds() == [1, 1]
+        assert builds() == [1]
 
     def test_for_another_model_of_the_same_structure(self):
         for _ in range(6):
@@ -197,7 +267,7 @@ class TestGraphsAreBuiltOnce:
         for _ in range(2):
             for cell in cells:
                 update, flat = updates(of(cell), torch.ones(2, 4))
-                h, _ = CompiledUpdate(update, CHUNK).advance(flat, 2)
+                h = CompiledUpdate(update, CHUNK).advance(flat, 2)[0]
                 assert relative(h, eager_steps(update, flat, 2)[0]) < 1e-6
         assert builds() == [1] * 12
 
@@ -234,12 +304,33 @@ def test_random_draws_are_refused_until_there_are_none():
     h0 = torch.ones(3, 6)
     update, flat = updates(layer, h0)
     with pytest.warns(SteadyStateWarning, match="draws random numbers"):
-        h, _ = CompiledUpdate(update, CHUNK).advance(flat, STEPS)
+        h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
     assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-    assert builds() == []
+    assert sum(builds()) == 0
     layer.eval()
     advance(layer, h0)
     assert builds() == [1]
+
+
+@pytest.mark.usefixtures("traced")
+def test_random_draws_are_refused_after_a_graph_without_them():
+    layer = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
+    h0 = torch.ones(3, 6)
+    layer.eval()
+    advance(layer, h0)
+    layer.train()
+    for first in (True, False):
+        update, flat = updates(layer, h0)
+        with pytest.warns(SteadyStateWarning, match="draws random numbers") if first else contextlib.nullcontext():
+            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
+        assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_an_update_returns_is_checked_when_its_graph_is_built():
+    for wrong, message in [(lambda h: h[:1], "shape"), (lambda h: h.add_(1), "in place"), (lambda h: (h, h), "structure tensor")]:
+        with pytest.raises((TypeError, ValueError, SteadyStateError), match=message):
+            advance(wrong, torch.ones(3, 6))
 
 
 @pytest.mark.usefixtures("traced")

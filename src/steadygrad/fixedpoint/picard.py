@@ -80,6 +80,13 @@ class Picard(FixedPointSolver):
     def cheap(self, state: Moved) -> bool:
         return True
 
+    def measured(self, problem: Any) -> list[float] | None:
+        norms: Tensor | None = getattr(problem, "norms", None)
+        if norms is None:
+            return None
+        found: list[float] = norms.tolist()
+        return [norm if i % 2 else norm / (1 - self.damping) for i, norm in enumerate(found)]
+
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)
         return [Moved(h, before, state.native) for before, h in pairwise(reversed(newest))]

@@ -13,7 +13,8 @@ from steadygrad.gradient.shift import Steady
 from steadygrad.gradient.trust import Doubts, Trust
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import Numbers
-from steadygrad.linear import GMRES, Auto, Dense
+from steadygrad.iteration.run import LARGE
+from steadygrad.linear import GMRES, Auto, Dense, Neumann
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.linear.system import LinearSolution
@@ -31,7 +32,7 @@ from steadygrad.solution import (
 from steadygrad.state.rows import dot, over
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
-from steadygrad.update.compiled import CompiledJacobian
+from steadygrad.update.compiled import CompiledJacobian, graphs_for
 from steadygrad.update.coupling import coupled_in
 from steadygrad.update.jacobian import Jacobian, Linear
 
@@ -110,7 +111,8 @@ class Adjoint:
             start = None if transpose else self.start.of(jacobian, b)
             operator, units = self._operator(jacobian, b, transpose)
             if self.compile and operator is jacobian:
-                operator = CompiledJacobian(jacobian)
+                compiled = CompiledJacobian(jacobian, graphs_for(self._count, b.numel() > LARGE))
+                operator = compiled if compiled.ready else jacobian
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self.on_failure == "fallback" and self._failed(solved)
             if fell_back:
@@ -136,6 +138,11 @@ class Adjoint:
             )
             self._report(self.record.last, fell_back, doubts)
             return layout.split(solved.z)
+
+    @property
+    def _count(self) -> int | None:
+        """The products of a series of which a number of terms was asked for; None of what goes on to a tolerance."""
+        return self.solver.steps + 1 if isinstance(self.solver, Neumann) and self.solver.steps is not None else None
 
     def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""

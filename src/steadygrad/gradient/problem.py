@@ -12,11 +12,12 @@ from torch import Tensor
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import leaf_norms
+from steadygrad.iteration.run import LARGE
 from steadygrad.method import Method
 from steadygrad.solution import AdjointRecord, OnFailure, Status, report_failure
 from steadygrad.state.shards import everywhere, rows_everywhere
 from steadygrad.update import AGREEMENT, Update
-from steadygrad.update.compiled import CompiledUpdate
+from steadygrad.update.compiled import CompiledUpdate, graphs_for
 
 
 @dataclass
@@ -67,7 +68,11 @@ def without_graph(problem: Problem) -> Ended:
     with torch.set_grad_enabled(False):
         start = problem.start.detach()
         divide = update.divisible and not problem.iterates
-        call = CompiledUpdate(update) if problem.compile else update
+        call = update
+        if problem.compile:
+            count = problem.forward.max_steps if problem.forward.counts else None
+            compiled = CompiledUpdate(update, graphs_for(count, start.numel() > LARGE))
+            call = compiled if compiled.ready(start) else update
         ended = problem.forward.solve(call, start, layout.sizes, update.precision, divide, problem.iterates)
         if ended.divided and _moves(problem, ended):
             update.couples()

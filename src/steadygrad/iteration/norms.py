@@ -64,6 +64,12 @@ def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]
     return [float(found[0, 0]) for found in leaf_norms(rows, sizes)]  # over ranks, one exchange for all of them
 
 
+def within_range(found: Sequence[float], dtype: torch.dtype) -> bool:
+    """Whether norms are such that no square on the way to them has left the range of the dtype."""
+    low, high = SAFE[dtype]
+    return all(low < norm < high for norm in found)
+
+
 def norms_in(like: Any, vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Any]:
     """‖v‖ of each vector as floats where `like`, a norm, is one; else as `leaf_norms`."""
     return norms_of_one(vectors, sizes) if isinstance(like, float) else leaf_norms(vectors, sizes)

@@ -66,6 +66,12 @@ class Neumann(LinearSolver):
     def cheap(self, state: Sum) -> bool:
         return True
 
+    def measured(self, problem: System) -> list[float] | None:
+        if problem.norms is None:
+            return None
+        before, now = problem.norms.tolist()
+        return [before, before, before, before, now, now]
+
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
         # What is not needed any more is let go first: each vector takes the memory of a state.
         seen = state.seen[steps - self.window :] if steps < self.window else ()

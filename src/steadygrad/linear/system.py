@@ -33,6 +33,11 @@ class System:
         """So many times z ← z + v, v ← Jᵀv, at once; and at most so many vectors that were multiplied, with their products."""
         return self.jacobian.add_terms  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
 
+    @property
+    def norms(self) -> Tensor | None:
+        """The norms of the last two terms of the series, where `add_terms` found these on its way."""
+        return getattr(self.jacobian, "norms", None)
+
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
         return self.jacobian.vjp(v)

@@ -1,68 +1,93 @@
 """Several steps of F, or several products with Jᵀ, as one torch.compile graph; where F cannot be compiled, eagerly.
 
-A call of a graph costs some 60 to 100 µs (guards and wrappers) whatever is in it, so single steps and single products stay eager:
-a graph holds ten or thirty of them. How a number of steps is divided depends on that number alone, never on what ran before, so
-that equal calls give equal bits.
+The first graph of a solve costs some 60 to 100 µs (torch's guards) whatever is in it, each further one 20, so that single steps
+and single products stay eager.
+How a number of steps is divided depends on that number alone, never on what ran before, so that equal calls give equal bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadygrad.state import Layout, State
+from steadygrad.state import Layout
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 
-CHUNKS = (30, 10)
-"""Steps a graph, the longest first. 30 + 30 steps and the parameters' gradient over the eager loop (thread time on a busy
-machine), at 32×64 and at 64×512: ten a graph 0.79 and 1.03, thirty 0.59 and 0.96; over a loop with a norm a step 0.59 and
-0.99, 0.43 and 0.91. Building the graphs takes 2 to 5 s for ten and 3 to 10 s for thirty steps of tanh(h Wᵀ + x)."""
+SMALL = (48, 16)
+"""Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager
+ones, so that a few steps beyond the tolerance cost less than one look more."""
+LARGE = (8,)
+"""The same for large states, which are looked at every eight steps or so: no step is taken in vain."""
+COUNTED = range(25, 41)
+"""Steps a graph where a number of steps was asked for that is larger than these: of these, what leaves the smallest rest."""
+
+
+def graphs_for(count: int | None, large: bool) -> tuple[int, ...]:
+    """Steps a graph: as many as were asked for, or a large part of that; without a count, what suits looks at the state.
+
+    >>> graphs_for(30, False), graphs_for(100, False), graphs_for(None, False)
+    ((30,), (33,), (48, 16))
+    """
+    if count is None:
+        return LARGE if large else SMALL
+    if count < COUNTED.stop:
+        return (max(count, 1),)
+    return (max(COUNTED, key=lambda steps: (-(count % steps), steps)),)
 
 
 class CompiledUpdate:
     """F with its steps in graphs: `advance` takes many, a call takes one, eagerly."""
 
-    leap = CHUNKS[-1]
-
-    def __init__(self, update: Update, chunks: tuple[int, ...] = CHUNKS) -> None:
+    def __init__(self, update: Update, chunks: tuple[int, ...] = SMALL) -> None:
         self.update = update
         self.chunks = chunks
+        self.leap = chunks[-1]
+        self.norms: Tensor | None = None
+        """After an `advance` that ended with a graph: the lengths of its first move and of where that led to, of the last move
+        but one, and of the last, where the state is one problem of one tensor."""
         self._graphs = Graphs(update)
 
     def __call__(self, flat: Tensor) -> Tensor:
         return self.update(flat)
+
+    def ready(self, flat: Tensor) -> bool:
+        """Whether F can be traced at such a state, as far as can be told before a graph is built."""
+        return self._graphs.ready(_many_steps, _given(self.update.layout, flat))
 
     def part(self, rows: Tensor, value: Tensor) -> Update | None:
         """The update of some of the problems, eagerly: each number of them would be a graph of its own."""
         return self.update.part(rows, value)
 
     def advance(self, flat: Tensor, steps: int, damping: float = 0.0) -> list[Tensor]:
-        """`steps` times h ← (1 − d)·F(h) + d·h, without recording gradients: the last state and the one before it.
+        """`steps` times h ← (1 − d)·F(h) + d·h, without recording gradients: the last states, newest first, three if there are
+        so many.
 
-        Equal to the eager steps to rounding. Full chunks are graphs, the rest is eager; the very first call of an update
-        evaluates F once more, eagerly, which validates what it returns and shows whether it draws random numbers.
+        Equal to the eager steps to rounding. Full chunks are graphs, the rest is eager.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")
         with torch.no_grad():
-            if not self.update.called:
-                self.update(flat)
-            before = h = flat.detach()
+            newest = [flat.detach()]
             for chunk in divided(steps, self.chunks):
-                taken = self._graph(h, chunk, damping) if chunk in self.chunks else None
-                h, before = self.update.advance(h, chunk, damping)[:2] if taken is None else taken
-        return [h, before]
+                taken = self._graph(newest[0], chunk, damping) if chunk in self.chunks else None
+                if taken is None:
+                    self.norms, taken = None, self.update.advance(newest[0], chunk, damping)
+                newest = taken if len(taken) > 2 else [*taken, *newest[1:2]]
+        return newest
 
-    def _graph(self, flat: Tensor, steps: int, damping: float) -> tuple[Tensor, Tensor] | None:
+    def _graph(self, flat: Tensor, steps: int, damping: float) -> list[Tensor] | None:
         layout = self.update.layout
-        leaves = layout.split(flat.contiguous())  # a new stride would be a new graph
-        found = self._graphs.run(_many_steps, (steps, damping), leaves)
-        return None if found is None else (layout.flatten(found[0]), layout.flatten(found[1]))
+        found = self._graphs.run(_many_steps, (steps, damping, _rows(layout)), _given(layout, flat))
+        if found is None:
+            return None
+        newest, self.norms = _taken(layout, found)
+        return newest if steps > 2 else [*newest, flat]
 
 
 class CompiledJacobian(Derived):
@@ -71,44 +96,73 @@ class CompiledJacobian(Derived):
     A graph linearises F anew: one evaluation of F more for a chunk of products, and nothing kept between them.
     """
 
-    leap = CHUNKS[-1]
-
-    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = CHUNKS) -> None:
+    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL) -> None:
         super().__init__(eager)
         self.chunks = chunks
-        self._leaves = eager.layout.split(eager.h.contiguous())
+        self.leap = chunks[-1]
+        self.norms: Tensor | None = None
+        """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
+        tensor."""
+        self._leaves = _given(eager.layout, eager.h)
         self._graphs = Graphs(eager.update)
+
+    @property
+    def ready(self) -> bool:
+        """Whether F can be traced, as far as can be told before a graph is built."""
+        return self._graphs.ready(_many_products, self._leaves)
 
     def again(self, part: Jacobian, rows: Tensor) -> Jacobian:
         """J of some of the problems, eagerly: each number of them would be a graph of its own."""
         return part
 
     def add_terms(self, z: Tensor, v: Tensor, steps: int, keep: int = 1) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and what was added in all,
-        with its product.
+        """Many terms of the Neumann series: z + Σ_{k<steps} (Jᵀ)ᵏ v, and the next term (Jᵀ)^steps v; and the last `keep` terms
+        that were multiplied, with their products.
 
-        The terms are added one by one in their order, as the eager loop does; equal to it to rounding. At most `keep` pairs are
-        asked for; this one is all that a graph hands out.
+        The terms are added one by one in their order, as the eager loop does; equal to it to rounding.
         """
         if steps < 1:
             raise ValueError(f"steps must be at least 1; got {steps}.")
+        pairs: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
-            before, first = z, v
             z, v = z.detach(), v.detach()
             for chunk in divided(steps, self.chunks):
-                taken = self._graph(z, v, chunk) if chunk in self.chunks else None
-                z, v = self.of.add_terms(z, v, chunk, 0)[:2] if taken is None else taken
-            added = z - before  # I − Jᵀ takes it to what the residual has lost
-        return z, v, [(added, added - first + v)]
+                taken = self._graph(z, v, chunk, keep) if chunk in self.chunks else None
+                if taken is None:
+                    self.norms, taken = None, self.of.add_terms(z, v, chunk, keep)
+                z, v, last = taken
+                pairs = [*pairs, *last][-keep:] if keep else []
+        return z, v, pairs
 
-    def _graph(self, z: Tensor, v: Tensor, steps: int) -> tuple[Tensor, Tensor] | None:
+    def _graph(self, z: Tensor, v: Tensor, steps: int, keep: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
         layout = self.of.layout
-        terms, sums = layout.split(v.contiguous()), layout.split(z.contiguous())
-        found = self._graphs.run(_many_products, (steps,), self._leaves, terms, sums)
+        sizes = (steps, min(keep, steps), _rows(layout))
+        found = self._graphs.run(_many_products, sizes, self._leaves, _given(layout, v), _given(layout, z))
         if found is None:
             return None
         self.of.spend(steps)
-        return layout.flatten(found[0]), layout.flatten(found[1])
+        (z, *last), self.norms = _taken(layout, found)
+        if keep >= steps:
+            last = [v, *last]
+        return z, last[-1], list(pairwise(last))
+
+
+def _rows(layout: Layout) -> int:
+    """The problems where a graph may return matrices, which are views of the only tensor; 0 where it returns tensors."""
+    return layout.problems if layout.viewable else 0
+
+
+def _given(layout: Layout, flat: Tensor) -> list[Tensor]:
+    """A flat state as a graph takes it. Contiguous: another stride would be another graph."""
+    return [flat.contiguous()] if layout.viewable else layout.split(flat.contiguous())
+
+
+def _taken(layout: Layout, found: Sequence[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+    """The states that a graph returned, in flat form, and the norms that it measured."""
+    if layout.viewable:
+        return (list(found[:-1]), found[-1]) if layout.problems == 1 else (list(found), None)
+    leaves = len(layout.sizes)
+    return [layout.flatten(found[i : i + leaves]) for i in range(0, len(found), leaves)], None
 
 
 def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:
@@ -128,43 +182,43 @@ def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
     return torch.lerp(image, h, damping) if damping else image
 
 
-# The bodies of the graphs. They see the user's function and its args, not our Update, whose checks cannot be traced.
+# The bodies of the graphs. Each returns tensors in a row, leaf by leaf; `image` is F on the tensors of a state.
 
 
-def _many_steps(
-    function: Any, args: Any, layout: Layout, sizes: tuple[int, float], leaves: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    steps, damping = sizes
-    before = leaves
-    for _ in range(steps):
-        image = _in_dtype(_in_order(layout.template, function(layout.nest(leaves), *args)), layout.dtype)
-        before, leaves = leaves, [_damped(new, old, damping) for new, old in zip(image, leaves, strict=True)]
-    return leaves, before
+def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, int], leaves: list[Tensor]) -> list[Tensor]:
+    """The last three states, newest first, of those made here; of one problem, the norms of the first and the last two moves."""
+    steps, damping, rows = sizes
+    newest = [leaves]
+    first = leaves
+    for step in range(steps):
+        newest = [[_damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
+        first = newest[0] if step == 0 else first
+    found = _flat(newest[: min(steps, 3)], rows)
+    if rows == 1:
+        (h,), (before,), (earlier,) = newest if steps > 1 else [*newest, newest[-1]]
+        found.append(_norms(first[0] - leaves[0], first[0], before - earlier, before, h - before, h))
+    return found
 
 
 def _many_products(
-    function: Any, args: Any, layout: Layout, sizes: tuple[int], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    def image(*leaves: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_in_dtype(_in_order(layout.template, function(layout.nest(leaves), *args)), layout.dtype))
-
-    pull: Callable[..., Any] = torch.func.vjp(image, *leaves)[1]
-    (steps,) = sizes
+    image: Callable[..., Any], sizes: tuple[int, int, int], leaves: list[Tensor], terms: list[Tensor], sums: list[Tensor]
+) -> list[Tensor]:
+    """The sum, the last terms of those computed here, the newest last; of one problem, the norms of the last two."""
+    pull: Callable[..., Any] = torch.func.vjp(lambda *leaves: tuple(image(*leaves)), *leaves)[1]
+    steps, keep, rows = sizes
+    last = [terms]
     for _ in range(steps):
-        sums = [z + v for z, v in zip(sums, terms, strict=True)]
-        terms = list(pull(tuple(terms)))
-    return sums, terms
+        sums = [z + v for z, v in zip(sums, last[-1], strict=True)]
+        last = [*last[-keep - 1 :], list(pull(tuple(last[-1])))]
+    found = _flat([sums, *last[max(-keep - 1, -steps) :]], rows)
+    return [*found, _norms(last[-2][0], last[-1][0])] if rows == 1 else found
 
 
-def _in_dtype(leaves: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The leaves in the dtype of the state: under autocast F returns another."""
-    return [leaf.to(dtype) for leaf in leaves]
+def _flat(states: list[list[Tensor]], rows: int) -> list[Tensor]:
+    """The tensors of all states; as matrices if there are rows."""
+    return [leaf.reshape(rows, -1) if rows else leaf for leaves in states for leaf in leaves]
 
 
-def _in_order(template: State, state: State) -> list[Tensor]:
-    """`state.in_order` in words that torch can trace (a cast of a range it cannot)."""
-    if template is None:
-        return [state]
-    if isinstance(template, dict):
-        return [leaf for key in template for leaf in _in_order(template[key], state[key])]
-    return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]
+def _norms(*vectors: Tensor) -> Tensor:
+    """In float64: the squares of a float32 are within its range. They are summed as the compiler likes, which is to rounding."""
+    return torch.stack([vector.double().square().sum().sqrt() for vector in vectors])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import warnings
 import weakref
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,10 +15,9 @@ from torch import Tensor
 from steadygrad.failure import report_failure
 from steadygrad.state.tree import tensors_in
 from steadygrad.update import Update
+from steadygrad.update.capture import Call, NotCompiledError, Trace, without_warnings
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
-
-BACKEND = "inductor"
 
 MAX_LAYOUTS = 8
 """Shapes of the state (and of args) that one update is compiled for; each costs seconds, so that F on ever new shapes is
@@ -30,46 +28,25 @@ MAX_BUILDS = 4
 every call (an annealed factor, a counter) is a constant to the compiler and would build a graph each time."""
 
 
-class _Graph:
-    """One body compiled for one update and its shapes.
-
-    It has a code object of its own: torch counts recompilations by code object, and all updates that share one would be
-    lost to its limit together.
-    """
-
-    numbers = itertools.count()
-
-    def __init__(self, body: Callable[..., Any]) -> None:
-        code = body.__code__.replace(co_name=f"{body.__name__}_{next(self.numbers)}")
-        function = FunctionType(code, body.__globals__)
-        self.builds = 0
-        self.call: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, backend=self._build)
-
-    def _build(self, module: Any, inputs: list[Any]) -> Callable[..., Any]:
-        self.builds += 1
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of its own deprecated parts
-            return torch._dynamo.lookup_backend(BACKEND)(module, inputs)
-
-
 class _Program:
     """The graphs of all updates with the same code, and what was said about them."""
 
     def __init__(self) -> None:
-        self.graphs: dict[Hashable, _Graph] = {}
-        self.layouts: set[Hashable] = set()
+        self.traces: dict[Hashable, Trace] = {}
+        self.drew = False
+        """Whether one of the updates was seen to draw random numbers."""
         self.eager: set[Callable[..., Any]] = set()  # the bodies that are not compiled (any more)
+        self.rebuilt = False
+        """Whether F was traced so often for the same shapes that it is not any more."""
         self.told: set[str] = set()
 
-    def graph(self, body: Callable[..., Any], sizes: Hashable, shapes: Hashable) -> _Graph | None:
-        """The graph for these shapes, made if need be; None when there are too many shapes."""
-        if shapes not in self.layouts and len(self.layouts) == MAX_LAYOUTS:
-            return None
-        self.layouts.add(shapes)
-        key = (body, sizes, shapes)
-        if key not in self.graphs:
-            self.graphs[key] = _Graph(body)
-        return self.graphs[key]
+    def trace(self, shapes: Hashable) -> Trace | None:
+        """That of these shapes, made if need be; None when there are too many shapes."""
+        if shapes not in self.traces:
+            if len(self.traces) == MAX_LAYOUTS:
+                return None
+            self.traces[shapes] = Trace()
+        return self.traces[shapes]
 
 
 class Graphs:
@@ -77,35 +54,79 @@ class Graphs:
 
     def __init__(self, update: Update) -> None:
         self._update = update
-        self._program = _programs.setdefault(_code_behind(update.function), _Program())
-        layout = update.layout
-        given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
-        self._shapes = (layout.shapes, layout.dtype, layout.device, *given)
+        if update.program is None:  # looked up once in a solve
+            layout = update.layout
+            given = [(arg.shape, arg.dtype) for arg in tensors_in(update.args)]
+            program = _programs.setdefault(_code_behind(update.function), _Program())
+            update.program = (program, (layout.shapes, layout.dtype, layout.device, *given))
+        self._program: _Program = update.program[0]
+        self._shapes: Hashable = update.program[1]
 
-    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *inputs: list[Tensor]) -> Any:
-        """What the body returns, from a graph; None where there can be none, with a warning the first time."""
-        update, program = self._update, self._program
-        if body in program.eager:
+    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor] | None:
+        """`body(F, sizes, *states)`, tensors, from a graph; None where there can be none, with a warning the first time.
+
+        `states` are the tensors of one state each, of which the first is one at which F can be evaluated. In one solve F is
+        what it was at the first of them.
+        """
+        if not self.ready(body, states[0]):
             return None
-        if update.draws:
-            return self._tell("it draws random numbers, which must be the same in every step of a solve", _RANDOM)
-        graph = program.graph(body, sizes, self._shapes)
-        if graph is None:
-            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        return self._compiled(body, lambda: self._update.captured.run(body, sizes, *states))
+
+    def ready(self, body: Callable[..., Any], leaves: list[Tensor]) -> bool:
+        """Whether there are graphs of that body, as far as can be told before one is built; `leaves` are those of a state."""
+        update, program = self._update, self._program
+        if body in program.eager or (program.rebuilt and update.captured is None):
+            return False
+        if update.captured is None:
+            update.captured = self._compiled(body, lambda: self._captured(leaves))
+        return update.captured is not None
+
+    def _compiled(self, body: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        """What a call gives; None, with a warning, where torch cannot compile what it needs."""
+        program = self._program
         hooks = _autograd._saved_tensors_hooks_is_enabled()
         try:
-            with update.under_its_autocast():
-                found = graph.call(update.function, update.args, update.layout, sizes, *inputs)
+            return call()
         except _compiler_errors() as error:
             # If F itself is at fault, the eager steps that follow raise its own error.
             program.eager.add(body)
             if hooks:  # a failure inside torch.func.vjp can leave them disabled for everybody
                 _autograd._saved_tensors_hooks_enable()
             return self._tell(_reason(error), _UNTRACED)
-        if graph.builds > MAX_BUILDS:
-            program.eager.add(body)
-            self._tell(f"its graph was built {graph.builds} times for the same shapes", _REBUILT)
-        return found
+
+    def _captured(self, leaves: list[Tensor]) -> Call | None:
+        """F with what it closes over at present.
+
+        What torch traced is a proof of what F returns and that it draws nothing, since its guards compare what it was traced
+        with: F is called eagerly, once, where it has just been traced.
+        """
+        update, program = self._update, self._program
+        trace = program.trace(self._shapes)
+        if trace is None:
+            return self._tell(f"it was compiled for {MAX_LAYOUTS} different shapes already", _SHAPES)
+        builds, layout = trace.builds, update.layout
+        leaves = [leaf.view(shape) for leaf, shape in zip(leaves, layout.shapes, strict=True)]
+        if (not builds or program.drew) and self._seen_to_draw(leaves):
+            return self._tell(_DRAWS, _RANDOM)
+        with update.under_its_autocast(), nullcontext() if builds else without_warnings():
+            found: Any = trace.call(update.function, update.args, None if layout.template is None else layout, leaves)
+        if trace.builds > builds:
+            if self._seen_to_draw(leaves):  # in train mode, say, after eval mode
+                return self._tell(_DRAWS, _RANDOM)
+            if trace.builds > MAX_BUILDS:
+                program.rebuilt = True
+                self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
+        captured, inputs = found[0]
+        return Call(captured, inputs, leaves)
+
+    def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
+        """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""
+        update = self._update
+        if not update.called:
+            with torch.no_grad():
+                update(update.layout.flatten(leaves))
+        self._program.drew |= update.draws
+        return update.draws
 
     def _tell(self, why: str, advice: str) -> None:
         if advice in self._program.told:
@@ -121,6 +142,7 @@ _UNTRACED = (
     "Results are the same, without the speed. F must be traceable: no branches on values of tensors, no .item(), no calls "
     "into other libraries; compiling also needs a C++ compiler (g++). Or leave compile=False."
 )
+_DRAWS = "it draws random numbers, which must be the same in every step of a solve"
 _RANDOM = "Draw outside of F and close over the draw, or call eval()."
 _SHAPES = "Further shapes stay eager: pad to a few sizes, or leave compile=False."
 _REBUILT = "Does F use a Python number that changes from call to call? Make it a tensor."
@@ -139,7 +161,7 @@ def _compiler_errors() -> tuple[type[Exception], ...]:
     from torch._dynamo.exc import TorchDynamoException  # imported late: it takes a second
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-    return (TorchDynamoException, GuardOnDataDependentSymNode, AssertionError)
+    return (TorchDynamoException, GuardOnDataDependentSymNode, AssertionError, NotCompiledError)
 
 
 _DATA = (Tensor, int, float, str, bytes, type(None), tuple, list, dict, set, type, ModuleType)

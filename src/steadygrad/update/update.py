@@ -42,6 +42,10 @@ class Update:
         """Whether F has been called, so that what it returns is known to be a state."""
         self._whole: int | None = None
         """For an update of some of the problems: how many there are in all."""
+        self.program: Any = None
+        """Where its graphs of several steps or products are kept, once that has been looked up."""
+        self.captured: Any = None
+        """F as such graphs call it, with what it closes over."""
         self._randomness = FrozenRandomness(layout.device)
         self._autocast = Autocast.now(layout.device)
         if args:
