@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from benchmarks.families import affine, matrices
 
 import steadygrad as sg
 from problems import DenseMap, adjoint_of, matrix, relative
@@ -53,6 +54,15 @@ def test_ridge_on_a_nearly_singular_system_is_finite_and_honest():
     assert solved.z.isfinite().all()
     assert solved.status[0] is not sg.Status.NONFINITE
     assert solved.residual[0] > 0.1  # the bias shows
+
+
+@pytest.mark.parametrize("solver", [sg.Auto(), sg.Auto(dear=True), sg.GMRES(), sg.LSQR(), sg.BiCGSTAB()], ids=repr)
+def test_what_the_rounding_of_j_does_to_a_nearly_singular_system_is_estimated(solver):
+    """One eigenvalue of J lies at 1 − 1e-3, of an eigenbasis that is not orthogonal: residuals end at 1e-4 in float32."""
+    problem = affine(matrices(128)["nearly singular"], rows=64)
+    z, adjoint = problem.solve(solver)
+    assert adjoint.converged
+    assert problem.error(z) / 10 < adjoint.error_estimate < 10 * problem.error(z)
 
 
 def test_changes_too_small_to_be_squared_are_no_error():

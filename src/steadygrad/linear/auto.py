@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -80,6 +80,11 @@ class Auto(LinearSolver):
     def growth(self) -> float:
         """None ends it: a series that grows is left for GMRES at the next look, and one term may multiply by any factor."""
         return math.inf
+
+    @property
+    def from_nearby(self) -> Auto:
+        """What is left there are the slow directions, on which a series would only lose what was gained."""
+        return replace(self, dear=True)
 
     def cheap(self, state: Phase) -> bool:
         return state.solver.cheap(state.at)

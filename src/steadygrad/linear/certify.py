@@ -86,7 +86,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         errors.put_off()
         return LinearSolution(z, list(map(_after_a_count, residual, ended.first.tolist())), relative, errors)
     growth = _over(length, size)
-    errors.at_least([1.0 if beyond_rounding(g, precision) else 0.0 for g in growth])
+    errors.at_least([1.0 if beyond_rounding(g, precision) else eps * g for g in growth])  # J is rounded, and z moves by that
     error, status = errors.values(), ended.status
     if precision is torch.float64 and getattr(solver, "rtol", rtol) is None:
         status = list(map(_in_single, status, relative, error))
@@ -121,7 +121,7 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     limit = max(goal.limit - before.steps, 1)
     assert goal.rtol is not None
     smaller = replace(goal, limit=limit, rtol=AGAIN * goal.rtol)
-    ended = drive(solver, system, before.value, smaller)
+    ended = drive(solver.from_nearby, system, before.value, smaller)
     mask = torch.zeros(len(before.status), 1, dtype=torch.bool, device=before.value.device)
     mask[rows] = True
     ended.value = torch.where(mask, ended.value, before.value)

@@ -72,6 +72,11 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
         """The same of the state at which it ended, of solvers of which it depends on that."""
         return self.exact_residual
 
+    @property
+    def from_nearby(self) -> IterativeSolver:
+        """Who goes on from a value near the solution: the solver itself, unless it would begin with what works far from it."""
+        return self
+
     @abstractmethod
     def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
         """The limit of steps, rtol (None for a count) and atol."""
