@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint.solver import FixedPointSolver
+from steadygrad.iteration.strides import Measured
 from steadygrad.method import check_number
 
 
@@ -80,12 +81,12 @@ class Picard(FixedPointSolver):
     def cheap(self, state: Moved) -> bool:
         return True
 
-    def measured(self, problem: Any) -> list[float] | None:
+    def measured(self, problem: Any) -> Measured | None:
         norms: Tensor | None = getattr(problem, "norms", None)
         if norms is None:
             return None
-        found: list[float] = norms.tolist()
-        return [norm if i % 2 else norm / (1 - self.damping) for i, norm in enumerate(found)]
+        found = [norm if i % 2 else norm / (1 - self.damping) for i, norm in enumerate(norms.tolist())]
+        return Measured((found[0], found[1]), (found[2], found[3]), (found[4], found[5]))
 
     def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
         newest = problem.advance(state.h, steps, self.damping)

@@ -13,7 +13,7 @@ from steadygrad.gradient.shift import Steady
 from steadygrad.gradient.trust import Doubts, Trust
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import Numbers
-from steadygrad.iteration.run import LARGE
+from steadygrad.iteration.strides import LARGE
 from steadygrad.linear import GMRES, Auto, Dense, Neumann
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver

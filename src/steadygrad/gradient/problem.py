@@ -12,7 +12,7 @@ from torch import Tensor
 from steadygrad.fixedpoint import FixedPointSolver
 from steadygrad.iteration import Ended
 from steadygrad.iteration.norms import leaf_norms
-from steadygrad.iteration.run import LARGE
+from steadygrad.iteration.strides import LARGE
 from steadygrad.method import Method
 from steadygrad.solution import AdjointRecord, OnFailure, Status, report_failure
 from steadygrad.state.shards import everywhere, rows_everywhere

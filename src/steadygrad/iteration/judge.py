@@ -97,10 +97,6 @@ class Judge:
             return True
         return goal.rtol is not None and (high > goal.growth * self.history.lowest or self.history.stagnates())
 
-    def saw(self, step: int, residual: float, size: float) -> None:
-        """Take note of the residual and the size of a single problem just before a look, which tell the rate there."""
-        self.look(step, residual, size)
-
     def _of_one(self, residual: float, size: float) -> tuple[float, float]:
         goal = self.goal
         if goal.scale is None:

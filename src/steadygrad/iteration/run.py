@@ -18,18 +18,13 @@ from steadygrad.iteration.error import HELD, Errors, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept
-from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in, norms_of_one, within_range
+from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in, norms_of_one
 from steadygrad.iteration.plain import finite, larger, some, where
 from steadygrad.iteration.solver import Iteration, several_of
+from steadygrad.iteration.strides import Measured, Strides
 from steadygrad.solution import Status
 from steadygrad.state.shards import columns_of_all, current
 
-FURTHER = 32
-"""Steps that a small compiled problem may go ahead of a look, or as many as it has taken: they are cheap, and a look is not."""
-SINGLY = 3
-"""Steps that are taken one by one rather than in a leap: a graph costs as much as three small steps, whatever it holds."""
-LARGE = 2**14
-"""Numbers of a state above which a step in a graph takes as long as one that is not."""
 WORTH = 2**15
 """Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
 long as so many tanh and small matrix products (0.3 ms at 8 ns a number)."""
@@ -104,14 +99,11 @@ class Run:
         self.distance: Numbers = numpy.empty(problems)
         self.distance.fill(math.inf)
         self._anchor: tuple[int, Tensor] | None = None
-        self._leap = 0
-        self._singly = 0
-        """The step up to which no leap is taken."""
-        self._norms: list[float] | None = None
+        self._strides = Strides(solver, self.judge, start, possible=not wanted)
+        self._measured: Measured | None = None
         """What a problem has measured itself on the way to the present state."""
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
-        self._large = start.numel() > LARGE
         self._dtype = start.dtype
         little = self.judge.alone and start.numel() * (2 * goal.trail + BESIDES) < HELD and current() is None
         self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
@@ -128,7 +120,7 @@ class Run:
         solver = self.solver
         due = 0 if solver.progress(self.state) is not None else 1
         while True:
-            self._advance(min(self._whole_leaps(due), self.goal.limit))
+            self._advance(min(self._strides.due(self.problem, self.state, self.step, due), self.goal.limit))
             if self._look():
                 return self._ended()
             if self._turns:
@@ -136,39 +128,23 @@ class Run:
             due = self._due()
 
     def _advance(self, due: int) -> None:
-        solver, problem, trail = self.solver, self.problem, self.trail
-        self._norms = None
-        if self._leap and due > self.step:
-            first = self.state if self._leaps_first(due) else None
+        solver, problem, trail, strides = self.solver, self.problem, self.trail, self._strides
+        self._measured = None
+        if strides.length and due > self.step:
+            begun = self.state if strides.puts_off_the_first_look(self.step, due) else None
             states = solver.several(problem, self._handed_over(), due - self.step)
             trail.extend(map(solver.traced, states))
-            if self._leap > 1 and self.judge.alone:
-                self._norms = solver.measured(problem)
-            self.state, self.step = states[-1], due
-            if first is not None and self._led_away():
+            self.state, self.step, self._measured = states[-1], due, strides.measured(problem)
+            if begun is not None and strides.led_away(self.state, self._measured, due):
                 trail.clear()
-                trail.append(solver.traced(first))
-                self.state, self.step, self._norms = first, 0, None
-                self._singly, due = due, 1
+                trail.append(solver.traced(begun))
+                self.state, self.step, self._measured, due = begun, 0, None, 1
         while self.step < due:
             state = self.state = solver.step(problem, self.state)
             trail.append(solver.traced(state))
             self.step += 1
             if self.step in self.wanted:
                 self.iterates[self.step] = self.kept.with_open(solver.value(state))
-
-    def _leaps_first(self, due: int) -> bool:
-        """Whether the first look is put off by a leap of a small problem to a tolerance."""
-        return self._leap > 1 and self.step == 0 and due > 1 and self.goal.rtol is not None and not self._large
-
-    def _led_away(self) -> bool:
-        """Whether the residual was not seen to fall in the first leap: how that went is then to be looked at step by step."""
-        known, seen = self._norms, bool(self.judge.trace)
-        if known is None and not seen:
-            return True
-        first = float(self.judge.first[0]) if known is None or seen else known[0]
-        now = norms_of_one([self.solver.progress(self.state)], self.goal.sizes)[0] if known is None else known[4]  # pyright: ignore[reportArgumentType]
-        return not now < first
 
     def _handed_over(self) -> Any:
         """The present state, for a solver that takes several steps from it: nobody else holds on to what it then drops."""
@@ -177,26 +153,11 @@ class Run:
             self.trail.clear()
         return state
 
-    def _whole_leaps(self, due: int) -> int:
-        """The next look, put off to a whole number of leaps where a compiled problem takes several steps at once.
-
-        Not where the steps beyond would cost more than what a leap saves: a few steps, or any of a large state, are taken one
-        by one. Of a count, no more are asked for than whole leaps, which leaves the rest to the end.
-        """
-        self._leap = 0 if self.wanted else self.solver.leap(self.problem, self.state)
-        if self._leap <= 1 or due <= self.step or self.step < self._singly:
-            return due
-        if self.goal.rtol is None:
-            return self.step + max((due - self.step) // self._leap, 1) * self._leap
-        rest = (due - self.step) % self._leap
-        few = rest <= SINGLY and (self.step > 0 or not self.judge.alone)
-        return due if self._large or rest == 0 or few else due - rest + self._leap
-
     def _look(self) -> bool:
         """Judge the present state; whether every problem has ended."""
         solver, goal, judge = self.solver, self.goal, self.judge
         value = solver.value(self.state) if goal.scale is None else None
-        measured = self._measured(value)
+        measured = self._norms(value)
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], None if judge.alone else self._reach(value)):
             ended = self._judged(measured[0], self._travels(value, measured[0]))
@@ -213,17 +174,13 @@ class Run:
             self._leave_out()
         return False
 
-    def _measured(self, value: Tensor | None) -> list[Any]:
+    def _norms(self, value: Tensor | None) -> list[Any]:
         """The norms of the residual and, where it is given, of the value of the present state."""
-        solver, goal, judge, known = self.solver, self.goal, self.judge, self._norms
-        if known is not None:
-            begins, usable = not judge.trace and self.step > 1, within_range(known[2:], self._dtype)
-            if begins and within_range(known[:2], self._dtype):
-                judge.saw(1, known[0], known[1])
-            if begins and usable and goal.rtol is not None and self.step > 2:
-                judge.saw(self.step - 1, known[2], known[3])
-            if usable:
-                return known[4:]
+        solver, goal, judge = self.solver, self.goal, self.judge
+        if self._measured is not None:
+            known = self._measured.told_to(judge, self.step, self._dtype)
+            if known is not None:
+                return known
         residual = solver.progress(self.state)
         assert residual is not None, "the residual is known after the first step"
         vectors = [residual] if value is None else [residual, value]
@@ -268,10 +225,7 @@ class Run:
             half = self.judge.history.steps_left_of_half()
             if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
                 left = half
-        due = self.goal.due(self.step, left, self.solver.cheap(self.state))
-        if self._leap > 1 and not self._large and self.step >= max(self._singly, self._leap) and math.isfinite(left):
-            due = max(due, min(self.step + min(math.ceil(left), max(FURTHER, self.step)), self.goal.limit))
-        return due
+        return self._strides.further(self.step, self.goal.due(self.step, left, self.solver.cheap(self.state)), left)
 
     def _expected(self, left: float) -> float:
         """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""

@@ -88,9 +88,8 @@ class Iteration(ABC):
         """The last states of so many steps taken at once, the newest last; for solvers whose `leap` is not 0."""
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
 
-    def measured(self, problem: Any) -> list[float] | None:
-        """After `several`, where a problem of one tensor has measured its states on the way: the norms of the residual and the
-        value of the first of them, where that is not known before, of the last but one, and of the last."""
+    def measured(self, problem: Any) -> Any:
+        """After `several`, where a problem of one tensor has measured its states on the way: what it found, as `Measured`."""
         return None
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.error import Gains, gains_by_products
+from steadygrad.iteration.strides import Measured
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System
 
@@ -66,11 +67,11 @@ class Neumann(LinearSolver):
     def cheap(self, state: Sum) -> bool:
         return True
 
-    def measured(self, problem: System) -> list[float] | None:
+    def measured(self, problem: System) -> Measured | None:
         if problem.norms is None:
             return None
         before, now = problem.norms.tolist()
-        return [before, before, before, before, now, now]
+        return Measured((before, before), (before, before), (now, now))
 
     def several(self, problem: System, state: Sum, steps: int) -> list[Sum]:
         # What is not needed any more is let go first: each vector takes the memory of a state.

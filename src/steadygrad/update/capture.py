@@ -137,6 +137,6 @@ def _lowered(module: Any, inputs: list[Any]) -> Callable[..., Any]:
         try:
             with config.patch(cpp_wrapper=True):
                 return backend(module, inputs)
-        except Exception:  # not every operation can be called from it: then from Python, and what is wrong there is told
-            pass
+        except Exception:  # not every operation can be called from it: then from Python, which tells what else is wrong
+            return backend(module, inputs)
     return backend(module, inputs)
