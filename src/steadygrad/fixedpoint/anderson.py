@@ -65,11 +65,11 @@ class Anderson(FixedPointSolver):
     def anchors(self, state: Mixed) -> tuple[tuple[Tensor, Tensor], ...]:
         return state.anchors.kept
 
-    def traced(self, state: Mixed) -> Mixed:
+    def keep_for_residual(self, state: Mixed) -> Mixed:
         return state._replace(steps=(), changes=())
 
-    def hold(self, state: Mixed) -> Mixed:
-        return self.traced(state)
+    def keep_for_value(self, state: Mixed) -> Mixed:
+        return self.keep_for_residual(state)
 
 
 def least_squares(columns: tuple[Tensor, ...], f: Tensor) -> Tensor:

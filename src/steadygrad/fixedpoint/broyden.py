@@ -64,11 +64,11 @@ class Broyden(FixedPointSolver):
     def anchors(self, state: Corrected) -> tuple[tuple[Tensor, Tensor], ...]:
         return state.anchors.kept
 
-    def traced(self, state: Corrected) -> Corrected:
+    def keep_for_residual(self, state: Corrected) -> Corrected:
         return state._replace(left=(), right=())
 
-    def hold(self, state: Corrected) -> Corrected:
-        return self.traced(state)
+    def keep_for_value(self, state: Corrected) -> Corrected:
+        return self.keep_for_residual(state)
 
 
 def _apply(left: tuple[Tensor, ...], right: tuple[Tensor, ...], x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Picard(FixedPointSolver):
         moved = state.h - state.before
         return moved / (1 - self.damping) if self.damping else moved
 
-    def hold(self, state: Moved) -> Moved:
+    def keep_for_value(self, state: Moved) -> Moved:
         return Moved(state.h, None, state.native)
 
     def point(self, state: Moved) -> Tensor:

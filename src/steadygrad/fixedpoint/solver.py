@@ -15,7 +15,7 @@ from steadygrad.method import Method, check_count, check_number
 
 TRUSTED = 1e-2
 """An iterate whose estimated distance from the solution exceeds this is not called converged, however small its residual."""
-TRAIL = 6
+REMEMBERED = 6
 """States of an accelerated solver from which the distance is estimated: its last step alone sees one direction."""
 COARSE = 16.0
 """In half precision one per cent is out of reach: there, so many roundings."""
@@ -56,9 +56,9 @@ class FixedPointSolver(Method, Iteration, ABC):
         return self.rtol == 0
 
     @property
-    def trail(self) -> int:
+    def remembered(self) -> int:
         """States kept for the estimate of the distance: two of the plain iteration, more where steps are extrapolated."""
-        return 2 if type(self).point is not Iteration.point else TRAIL
+        return 2 if type(self).point is not Iteration.point else REMEMBERED
 
     calls: ClassVar[int] = 1
     """Evaluations of F a step."""
@@ -106,7 +106,7 @@ class FixedPointSolver(Method, Iteration, ABC):
             sizes=sizes or (start.shape[1],),
             trusted=trusted_in(precision or start.dtype),
             rounding=rounding,
-            trail=self.trail,
+            remembered=self.remembered,
             reach=reach_of if hasattr(problem, "part") else None,
         )
         return drive(self, problem, start, goal, divide, wanted)

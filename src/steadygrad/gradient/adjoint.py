@@ -18,7 +18,7 @@ from steadygrad.linear import GMRES, Auto, Dense, Neumann
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.linear.system import LinearSolution
-from steadygrad.linear.units import in_units, sizes_of
+from steadygrad.linear.units import in_units
 from steadygrad.solution import (
     AdjointRecord,
     AdjointSolution,
@@ -68,12 +68,26 @@ def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
     return v / scale, scale
 
 
-@dataclass
-class Adjoint:
-    """The frozen linear system of one steady state: from cotangents b to z.
+@dataclass(frozen=True)
+class Search:
+    """What the search for a state has found out, for what is said of its gradient."""
 
-    `rows` are the problems that F was linearised for, where some had no finite state; None for all.
-    """
+    batch: tuple[int, ...] = ()
+    rows: list[int] | None = None
+    """The problems that F was linearised for, where some had no finite state; None for all."""
+    depends: bool = False
+    """Whether F is known to depend on h: then a J that autograd does not see is an error."""
+    steady: Steady | None = None
+    """What is known of a state that was said to be steady; None where it was not said so."""
+    steps: int = 1
+
+
+NO_SEARCH = Search()
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The linear system of one steady state: from cotangents b to z, leaving a certificate in `record`."""
 
     jacobian: Jacobian
     solver: AdjointSolver
@@ -84,23 +98,11 @@ class Adjoint:
     start: Start = FROM_ZERO
     compile: bool = False
     """Whether several products are run as one graph."""
-    batch: tuple[int, ...] = field(default=(), init=False)
-    rows: list[int] | None = field(default=None, init=False)
-    moved: bool = field(default=False, init=False)
-    """Whether F is known to depend on h: then a J that autograd does not see is an error."""
-    steady: Steady | None = field(default=None, init=False)
-    """What the search knows of a state that it said to be steady; None where it did not say so."""
-    sizes: Numbers | None = field(default=None, init=False)
+    search: Search = NO_SEARCH
+    sizes: Numbers | None = None
     """How large the leaves of the state are, where that differs much."""
-    forward_steps: int = field(default=1, init=False)
-    """The steps of the search for the state."""
     shards: Shards | None = field(default_factory=current, init=False)
     """How the state is divided over processes, when the backward pass comes."""
-
-    def said(self, batch: tuple[int, ...], rows: list[int] | None, moved: bool, steady: Steady | None) -> None:
-        """Take note of what the search for the state has found out."""
-        self.batch, self.rows, self.moved, self.steady = batch, rows, moved, steady
-        self.sizes = sizes_of(self.jacobian.update, self.jacobian.h)
 
     def solve(self, cotangents: Sequence[Tensor], transpose: bool = False) -> list[Tensor]:
         """z with (I − Jᵀ) z = b, or (I − J) z = b, as tensors of the state."""
@@ -122,9 +124,9 @@ class Adjoint:
             changes = self._changes(solved.z)
             if not transpose:
                 self.record.z = solved.z
-            problems = Problems(tuple(self._all_rows(solved.status)), self.batch)
+            problems = Problems(tuple(self._all_rows(solved.status)), self.search.batch)
             trust = Trust(jacobian, b, solved, units, self.solver.counts, self._roughly)
-            doubts = Doubts() if transpose else trust.doubts(self.steady, changes)
+            doubts = Doubts() if transpose else trust.doubts(self.search.steady, changes)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
@@ -151,9 +153,8 @@ class Adjoint:
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""
-        if self.rows is None:
-            return list(cotangents)
-        return [cotangent[self.rows] for cotangent in cotangents]
+        rows = self.search.rows
+        return list(cotangents) if rows is None else [cotangent[rows] for cotangent in cotangents]
 
     def size_of(self, tensors: Sequence[Tensor]) -> float:
         """The norm of some tensors together."""
@@ -165,10 +166,10 @@ class Adjoint:
 
     def _changes(self, z: Tensor) -> Errors:
         """zᵀ(F(h) − h) of each problem. Worked out at once, since z is handed out and may be changed."""
-        moved = self.jacobian.moved()
-        found = total(torch.linalg.vecdot(z, moved)).tolist()  # F(h) − h has fewer digits than this loses
+        gap = self.jacobian.gap()
+        found = total(torch.linalg.vecdot(z, gap)).tolist()  # F(h) − h has fewer digits than this loses
         if any(not (LEAST < abs(number) < MOST) for number in found):
-            found = total((z.double() * moved).sum(dim=1)).tolist()
+            found = total((z.double() * gap).sum(dim=1)).tolist()
         return Errors.known(found)
 
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
@@ -182,10 +183,11 @@ class Adjoint:
         return solved.z if units is None else solved.z / units
 
     def _all_rows(self, statuses: list[Status]) -> list[Status]:
-        if self.rows is None:
+        search = self.search
+        if search.rows is None:
             return statuses
-        everywhere = [Status.NONFINITE] * self.batch[0]
-        for row, status in zip(self.rows, statuses, strict=True):
+        everywhere = [Status.NONFINITE] * search.batch[0]
+        for row, status in zip(search.rows, statuses, strict=True):
             everywhere[row] = status
         return everywhere
 
@@ -196,7 +198,7 @@ class Adjoint:
         return _COUPLED if asked and coupled_in(one, one.h) else ""
 
     def _report(self, adjoint: AdjointSolution, fell_back: bool, doubts: Doubts) -> None:
-        if self.moved and somewhere(self.jacobian.structurally_zero):
+        if self.search.depends and somewhere(self.jacobian.structurally_zero):
             report_failure(_NO_PATH, self.on_failure)
         asked_for = adjoint.status is Status.MAX_STEPS and self.solver.counts
         if adjoint.status is not Status.CONVERGED and not asked_for:
@@ -207,7 +209,7 @@ class Adjoint:
                 f"{self._coupled()}",
                 self.on_failure,
             )
-        for message in doubts.messages(self.jacobian.precision, lambda: abs(adjoint.remaining), self.forward_steps):
+        for message in doubts.messages(self.jacobian.precision, lambda: abs(adjoint.remaining), self.search.steps):
             report_failure(message, self.on_failure)
 
 

@@ -31,7 +31,7 @@ def checkpointed(problem: Problem, plan: Plan) -> Solved:
     closure, outputs = closure_at(update, watched.last), output_steps(ended)
     if not somewhere(problem.start.requires_grad or bool(closure.edges)):
         return constant(problem, ended)
-    end = mark(forward.reached(ended.trail[-1]))
+    end = mark(forward.reached(ended.recent[-1]))
     steps = Checkpoints(update, forward, problem.on_failure, ended.steps, outputs, closure, trail, end)
     return attached(problem, ended, steps)
 

@@ -46,7 +46,7 @@ def check_exchange(jacobian: Jacobian, on_failure: OnFailure) -> None:
 
 def _unseen(jacobian: Jacobian, step: float, moves: bool, columns: int) -> bool:
     """Whether the ranks that stay see an effect of those that move, of which autograd sees less than half."""
-    h, image = jacobian.h, jacobian.h + jacobian.moved()
+    h, image = jacobian.h, jacobian.h + jacobian.gap()
     size = norm(h) / columns**0.5
     change = step * torch.where(size > 0, size, torch.ones_like(size)).expand_as(h) * moves
     effect = (jacobian.update(h + change) - image) * (not moves)

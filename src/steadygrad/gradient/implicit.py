@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint import FixedPointSolver, Picard
-from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.adjoint import NO_SEARCH, Adjoint, Search, Start
 from steadygrad.gradient.exchange import check_exchange
 from steadygrad.gradient.inverse import System
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
@@ -18,6 +18,7 @@ from steadygrad.gradient.reroute import Reroute, attach_often
 from steadygrad.gradient.shift import Steady
 from steadygrad.iteration import Ended
 from steadygrad.linear import AdjointSolver, Dense, Neumann, Recurrence
+from steadygrad.linear.units import sizes_of
 from steadygrad.solution import AdjointRecord, OnFailure, Status
 from steadygrad.state.shards import somewhere
 from steadygrad.update import needs_gradient
@@ -67,12 +68,19 @@ class Implicit(Gradient):
             )
 
     def adjoint_at(
-        self, jacobian: Jacobian, record: AdjointRecord, on_failure: OnFailure, earlier: Tensor | None = None
+        self,
+        jacobian: Jacobian,
+        record: AdjointRecord,
+        on_failure: OnFailure,
+        search: Search = NO_SEARCH,
+        earlier: Tensor | None = None,
+        compile: bool = False,
     ) -> Adjoint:
         """The adjoint equation at one linearisation of F, to be solved by this method; `earlier` is an adjoint to start from."""
         solver = self.adjoint
         start = Start(None if solver.counts else earlier, self.initial == "uniform", self.seed)
-        return Adjoint(jacobian, solver, record, on_failure, self.solver, start)
+        sizes = None if search is NO_SEARCH else sizes_of(jacobian.update, jacobian.h)
+        return Adjoint(jacobian, solver, record, on_failure, self.solver, start, compile, search, sizes)
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)
@@ -81,14 +89,14 @@ class Implicit(Gradient):
             iterates = {step: own_constants(problem, state) for step, state in ended.iterates.items()}
             return Solved(own_constants(problem, ended.value), ended, record, iterates)
         iterates = {
-            step: self._attached(problem, state, AdjointRecord(), moved_in(problem, ended), None)
+            step: self._attached(problem, state, AdjointRecord(), seen_to_depend(problem, ended), None)
             for step, state in ended.iterates.items()
         }
         steady = said_steady(problem, ended)
-        leaves = self._attached(problem, ended.value, record, moved_in(problem, ended), steady)
+        leaves = self._attached(problem, ended.value, record, seen_to_depend(problem, ended), steady)
         return Solved(leaves, ended, record, iterates)
 
-    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, moved: bool, steady: Steady | None) -> list[Tensor]:
+    def _attached(self, problem: Problem, h: Tensor, record: AdjointRecord, depends: bool, steady: Steady | None) -> list[Tensor]:
         """The tensors of h with the derivatives of a steady state, if F reaches anything that needs one."""
         at, rows = finite_part(problem, h)
         index = None if rows is None else torch.tensor(rows, device=h.device)
@@ -96,12 +104,10 @@ class Implicit(Gradient):
         jacobian = Jacobian(update, at, twice=problem.derivatives > 1)
         if not somewhere(needs_gradient(jacobian.outputs, besides=jacobian.inputs)):
             return own_constants(problem, h)
-        adjoint = self.adjoint_at(jacobian, record, problem.on_failure, problem.adjoint)
-        adjoint.compile, adjoint.forward_steps = problem.compile, record.forward_steps
         check_exchange(jacobian, problem.on_failure)
-        adjoint.said(
-            tuple(problem.update.layout.batch), rows, moved, steady if steady is None or rows is None else steady.of(rows)
-        )
+        steady = steady if steady is None or rows is None else steady.of(rows)
+        search = Search(tuple(problem.update.layout.batch), rows, depends, steady, record.forward_steps)
+        adjoint = self.adjoint_at(jacobian, record, problem.on_failure, search, problem.adjoint, problem.compile)
         values = problem.update.layout.split(h)
         if problem.derivatives == 1:
             return list(Reroute.apply(adjoint, values, *jacobian.outputs))
@@ -117,7 +123,7 @@ def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[T
     return attach_often(System(adjoint), levels, [value.detach() for value in values], images, adjoint.jacobian.update.linearise)
 
 
-def moved_in(problem: Problem, ended: Ended) -> bool:
+def seen_to_depend(problem: Problem, ended: Ended) -> bool:
     """Whether the plain iteration shows that F gave different values at different states: then it depends on h."""
     plain = isinstance(problem.forward, Picard) and not problem.forward.damping
     return plain and any(residual > 0 for step, residual in ended.residuals if step > 1)
@@ -132,4 +138,4 @@ def said_steady(problem: Problem, ended: Ended) -> Steady | None:
         said &= (problem.forward.atol <= problem.forward.rtol * ended.scale).all(axis=1)
     if not said.any():
         return None
-    return Steady(ended.scale, ended.distance, accelerated=problem.forward.trail > 2).where(said)
+    return Steady(ended.scale, ended.distance, accelerated=problem.forward.remembered > 2).where(said)

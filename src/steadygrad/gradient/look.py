@@ -55,7 +55,7 @@ class Look:
 
     def left(self) -> Numbers:
         """The share of the residual that is left at h + ahead, a problem each, in its worst leaf."""
-        here, there, size = leaf_norms([self._here.moved(), self.there.moved(), self._here.h], self._here.layout.sizes)
+        here, there, size = leaf_norms([self._here.gap(), self.there.gap(), self._here.h], self._here.layout.sizes)
         rounding = FLOOR * torch.finfo(self._here.precision).eps * size
         there = numpy.fmax(there - rounding, 0.0)
         with numpy.errstate(all="ignore"):

@@ -54,7 +54,7 @@ def gradient_error(
     if not somewhere(guess > SURE * trusted):
         return guess
     found = look.corrected(lambda _, residual: solve(jacobian, residual, False), SURE * trusted)
-    if found > trusted and not agree(jacobian.h + look.there.moved(), jacobian.h + jacobian.moved(), jacobian.precision):
+    if found > trusted and not agree(jacobian.h + look.there.gap(), jacobian.h + jacobian.gap(), jacobian.precision):
         return numpy.nan  # F closes over something that has changed since
     return found
 

@@ -77,7 +77,7 @@ def without_graph(problem: Problem) -> Ended:
         if ended.divided and _moves(problem, ended):
             update.couples()
             ended = problem.forward.solve(update, start, layout.sizes, update.precision, False, problem.iterates)
-    ended.trail.clear()  # nobody asks for it any more, and the linearisation needs the memory
+    ended.recent.clear()  # nobody asks for it any more, and the linearisation needs the memory
     if update.coupled:
         report_failure(_COUPLED, problem.on_failure)
     return ended

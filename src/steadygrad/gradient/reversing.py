@@ -42,7 +42,7 @@ def reversed_steps(problem: Problem) -> Solved:
     closure, outputs = closure_at(update, watched.last), output_steps(ended)
     if not somewhere(problem.start.requires_grad or bool(closure.edges)):
         return constant(problem, ended)
-    end = forward.reached(ended.trail[-1])
+    end = forward.reached(ended.recent[-1])
     return attached(problem, ended, Undone(update, forward, problem.on_failure, ended.steps, outputs, closure, kept, end))
 
 

@@ -45,8 +45,8 @@ class Several(Jacobian):
     def structurally_zero(self) -> bool:
         return self._one.structurally_zero
 
-    def moved(self) -> Tensor:
-        return self._one.moved().repeat(self.copies, 1)
+    def gap(self) -> Tensor:
+        return self._one.gap().repeat(self.copies, 1)
 
     def part(self, rows: Tensor) -> Jacobian | None:
         return None
@@ -91,15 +91,12 @@ def repeated(layout: Layout, copies: int) -> Layout:
 
 def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
     """The adjoint equation for that many cotangents at once, with the same record."""
-    many = Adjoint(
+    search, sizes = adjoint.search, adjoint.sizes
+    return replace(
+        adjoint,
         jacobian=Several(adjoint.jacobian, copies),
-        solver=adjoint.solver,
-        record=adjoint.record,
-        on_failure=adjoint.on_failure,
-        method=adjoint.method,
         start=Start(None, adjoint.start.uniform, adjoint.start.seed),
+        compile=False,
+        search=replace(search, batch=(copies, *search.batch), rows=None),
+        sizes=None if sizes is None else numpy.tile(sizes, (copies, 1)),
     )
-    many.batch, many.moved, many.forward_steps = (copies, *adjoint.batch), adjoint.moved, adjoint.forward_steps
-    many.steady = adjoint.steady
-    many.sizes = None if adjoint.sizes is None else numpy.tile(adjoint.sizes, (copies, 1))
-    return many

@@ -106,7 +106,7 @@ class Rest:
         A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything. Where its
         numbers have both signs, some are small by chance, and only many count; where they have one, each does.
         """
-        moved, h = self.steady.only(self.jacobian.moved()), self.jacobian.h
+        moved, h = self.steady.only(self.jacobian.gap()), self.jacobian.h
         moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
         if not somewhere(bool(moving.any())):
             return False
@@ -133,7 +133,7 @@ class Rest:
         distance = self.steady.distances if ahead is None else self._relative(ahead) * look.stretch()
         shift = look.settled(self.solve, SURE * self.trusted)
         if ahead is not None and somewhere(SURE * self.trusted < shift <= self.trusted):  # too near to call by one step
-            more = self._by_newton(look.there, look.there.moved())
+            more = self._by_newton(look.there, look.there.gap())
             shift = shift if more is None else max(shift, self._looked(ahead + more).settled(self.solve, SURE * self.trusted))
         if not look.sees or (shift > self.trusted and not self._still_the_same()):
             shift = numpy.nan
@@ -151,7 +151,7 @@ class Rest:
         """
         if bool((self.steady.distances > LONG * self.trusted).any()):
             return True
-        moved, rounding = self.jacobian.moved(), torch.finfo(self.jacobian.precision).eps / 2
+        moved, rounding = self.jacobian.gap(), torch.finfo(self.jacobian.precision).eps / 2
         for seen in self.seen:
             z, r, b = leaf_norms([seen.z, moved, seen.b], self.jacobian.layout.sizes)
             r = r + rounding * self.steady.sizes
@@ -170,17 +170,17 @@ class Rest:
     def _rounded_residual(self) -> Tensor:
         """F(h) − h, changed by half a last digit of h, since F is not known better: with a large gain that is a long way."""
         h, digit = self.jacobian.h, torch.finfo(self.jacobian.precision).eps
-        return self.jacobian.moved() + signs_like(h, numpy.random.default_rng(0)) * h * (digit / 2)
+        return self.jacobian.gap() + signs_like(h, numpy.random.default_rng(0)) * h * (digit / 2)
 
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""
-        moved = self.steady.only(self.jacobian.moved())
+        moved = self.steady.only(self.jacobian.gap())
         return moved * torch.from_numpy(self._longer()).to(moved).unsqueeze(1)
 
     def _longer(self) -> Numbers:
         """How many times longer than its last step the way of each problem is: a gain of (I − J)⁻¹ in that direction."""
         with numpy.errstate(all="ignore"):
-            longer = self.steady.distances / self._relative(self.steady.only(self.jacobian.moved()))
+            longer = self.steady.distances / self._relative(self.steady.only(self.jacobian.gap()))
         longer[~numpy.isfinite(longer)] = 0.0  # a state that does not move
         return longer
 

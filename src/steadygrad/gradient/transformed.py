@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint import Reversible
+from steadygrad.gradient.adjoint import Search
 from steadygrad.gradient.artbp import ARTBP
-from steadygrad.gradient.implicit import Implicit, moved_in, said_steady
+from steadygrad.gradient.implicit import Implicit, said_steady, seen_to_depend
 from steadygrad.gradient.inverse import System
 from steadygrad.gradient.phantom import Phantom
 from steadygrad.gradient.problem import Gradient, Problem, Solved, without_graph
@@ -82,10 +83,11 @@ class Inside:
             return self.up(h)
         method.check_derivatives(orders)
         with self.levels.cleared():
-            adjoint = method.adjoint_at(Jacobian(problem.update, at), record, problem.on_failure, problem.adjoint)
-            adjoint.forward_steps = record.forward_steps
             steady = said_steady(problem, ended) if record.forward_steps else None
-            adjoint.said(tuple(problem.update.layout.batch), None, moved_in(problem, ended), steady)
+            batch = tuple(problem.update.layout.batch)
+            search = Search(batch, None, seen_to_depend(problem, ended), steady, record.forward_steps)
+            jacobian = Jacobian(problem.update, at)
+            adjoint = method.adjoint_at(jacobian, record, problem.on_failure, search, problem.adjoint)
             system = System(adjoint, self.levels.own)
         out = attach_often(system, orders, out, images, self.image)
         return out if finite is None else self._where(finite, out, self.up(h))

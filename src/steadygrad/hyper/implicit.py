@@ -99,12 +99,12 @@ class Linearised:
 
     def residual(self) -> float:
         """‖F(h) − h‖ / ‖F(h)‖."""
-        moved = self.jacobian.moved()
+        moved = self.jacobian.gap()
         return float(moved.norm()) / (float((self.jacobian.h + moved).norm()) or 1.0)
 
     def remaining(self, z: Tensor, b: Tensor) -> float:
         """(z − b)·(F(h) − h), the b of the step that was taken left out."""
-        return float(((z - b) * self.jacobian.moved()).sum())
+        return float(((z - b) * self.jacobian.gap()).sum())
 
     def dependence(self, end: Slope) -> dict[str, Dependence]:
         """Which hyperparameters move the steady state, without those that the objective uses directly, which have a gradient.

@@ -22,7 +22,7 @@ STAYS = 0.1
 """A residual that changes by less than this share of itself in a step is no noise."""
 
 
-def distances(solver: Iteration, trail: list[Any], residual: Any, size: Any, rate: Any, goal: Goal) -> Any:
+def distances(solver: Iteration, recent: list[Any], residual: Any, size: Any, rate: Any, goal: Goal) -> Any:
     """‖error‖ / ‖iterate‖ in every leaf: about step / (1 − rate). A float where the residual is one, else (rows, leaves).
 
     The geometric mean of two guesses: the gain along the line between the last two points, which is low where slow
@@ -33,15 +33,15 @@ def distances(solver: Iteration, trail: list[Any], residual: Any, size: Any, rat
     distance and raises no alarm, unless it stays as it is: then the iterate drifts.
     """
     rounding = goal.rounding * size
-    before, after = (solver.residual(trail[-2]), solver.residual(trail[-1])) if len(trail) > 1 else (None, None)
+    before, after = (solver.residual(recent[-2]), solver.residual(recent[-1])) if len(recent) > 1 else (None, None)
     if before is None or after is None:
         # One more step tells a start at the solution from a creeping one.
         return where(residual == 0, 0.0, math.inf)
     with torch.no_grad():
-        step = solver.point(trail[-1]) - solver.point(trail[-2])
+        step = solver.point(recent[-1]) - solver.point(recent[-2])
         moved, changed = norms_in(residual, [step, after - before], goal.sizes)
-        longer = _long_gain(solver, trail[-1], after, residual)
-        wide = None if len(trail) <= 2 else _wide_gain(solver, trail, residual)
+        longer = _long_gain(solver, recent[-1], after, residual)
+        wide = None if len(recent) <= 2 else _wide_gain(solver, recent, residual)
     by_rate = over(1.0, 1 - rate)  # infinite where the residual does not fall
     if wide is not None:
         gain = both = larger(larger(wide, longer), LEAST)
@@ -55,9 +55,9 @@ def distances(solver: Iteration, trail: list[Any], residual: Any, size: Any, rat
     return where(far != far, 0.0, far)  # zero times infinite
 
 
-def _wide_gain(solver: Iteration, trail: list[Any], like: Any) -> Any:
+def _wide_gain(solver: Iteration, recent: list[Any], like: Any) -> Any:
     """The gain of the residual over all that the last steps of an accelerated solver span; of slow directions, the most."""
-    found = extrapolated(known(solver, trail))()[0]
+    found = extrapolated(known(solver, recent))()[0]
     return float(found[0]) if isinstance(like, float) else found[:, None]
 
 

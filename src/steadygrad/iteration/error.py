@@ -37,20 +37,20 @@ FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
 
 
-def known(solver: Iteration, trail: list[Any]) -> list[tuple[Tensor, Tensor]]:
+def known(solver: Iteration, recent: list[Any]) -> list[tuple[Tensor, Tensor]]:
     """The points at which the residual is known, with it."""
-    return [(solver.point(state), r) for state in trail if (r := solver.residual(state)) is not None]
+    return [(solver.point(state), r) for state in recent if (r := solver.residual(state)) is not None]
 
 
-def gains(solver: Iteration, trail: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Gains:
-    """‖error‖ / ‖residual‖ for each row at the end of a linear iteration: the solver's own estimate, or one from its trail.
+def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Gains:
+    """‖error‖ / ‖residual‖ for each row at the end of a linear iteration: the solver's own, or from its recent states.
 
     `end` is the iterate that is kept with its true residual, where that is known.
     """
-    own = solver.gain(trail[-1])
+    own = solver.gain(recent[-1])
     if own is not None:
         return own if callable(own) else partial(_itself, own)
-    pairs = known(solver, trail)
+    pairs = known(solver, recent)
     return extrapolated(pairs if end is None else [*pairs, end])
 
 

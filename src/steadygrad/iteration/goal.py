@@ -55,7 +55,7 @@ class Goal:
     """The largest estimated distance from the solution with which an iterate passes for converged; None: not estimated."""
     rounding: float = 0.0
     """Relative residuals below this are rounding errors."""
-    trail: int = 2
+    remembered: int = 2
     """States kept for the estimate of the error."""
     reach: Callable[[Any, Tensor], Tensor] | None = None
     """Gives, for a problem and its iterate, how F changes with the iterate, scaled to a change by its own size."""

@@ -40,7 +40,7 @@ class Kept:
             if ended is not None and numpy.isinf(best).any():
                 better = better | (ended & numpy.isinf(best))
         if better is True or (better is not False and better.all()):
-            self._best, self._at = total, self._solver.hold(state)
+            self._best, self._at = total, self._solver.keep_for_value(state)
         elif better is not False and better.any():
             self._best = numpy.where(better, total, best)
             if self._at is not None:

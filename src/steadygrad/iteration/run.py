@@ -35,7 +35,7 @@ SPAN = 25
 AHEAD = 0.25
 """An iterate that is this share of its steps, laid end to end, away from where it was, travels; one in a cycle is not."""
 BESIDES = 8
-"""Vectors that a state may hold besides two a step of its trail: earlier states of accelerated solvers, and the value."""
+"""Vectors that a state may hold besides two of each that is remembered: earlier states of accelerated solvers, and the value."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Ended:
     """(problems, leaves): what residuals are relative to."""
     iterates: dict[int, Tensor]
     """The iterates at the steps asked for."""
-    trail: list[Any]
+    recent: list[Any]
     """The last states, of the rows that were present."""
     rows: Rows
     """The rows that were present to the end."""
@@ -74,9 +74,9 @@ class Ended:
         return not isinstance(self.rows, slice)
 
 
-def distance_of_one(solver: Iteration, trail: list[Any], judge: Judge, goal: Goal) -> float:
+def distance_of_one(solver: Iteration, recent: list[Any], judge: Judge, goal: Goal) -> float:
     """How far a single problem is from its solution, by what was seen of it."""
-    return distances(solver, trail, judge.total, float(judge.scale[0, 0]), judge.history.rate(), goal)
+    return distances(solver, recent, judge.total, float(judge.scale[0, 0]), judge.history.rate(), goal)
 
 
 class Run:
@@ -90,7 +90,7 @@ class Run:
         self.solver, self.problem, self.goal, self.wanted = solver, problem, goal, wanted
         self.state = solver.init(problem, start)
         self.step = 0
-        self.trail: deque[Any] = deque([solver.traced(self.state)], maxlen=goal.trail)
+        self.recent: deque[Any] = deque([solver.keep_for_residual(self.state)], maxlen=goal.remembered)
         self.iterates: dict[int, Tensor] = {}
         self.divide = divide and problems > 1
         self.judge = Judge(goal, problems, self.divide)
@@ -105,7 +105,7 @@ class Run:
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
         self._dtype = start.dtype
-        little = self.judge.alone and start.numel() * (2 * goal.trail + BESIDES) < HELD and current() is None
+        little = self.judge.alone and start.numel() * (2 * goal.remembered + BESIDES) < HELD and current() is None
         self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
         """Whether nobody waits for the distance, and little is held until somebody asks."""
 
@@ -128,20 +128,20 @@ class Run:
             due = self._due()
 
     def _advance(self, due: int) -> None:
-        solver, problem, trail, strides = self.solver, self.problem, self.trail, self._strides
+        solver, problem, recent, strides = self.solver, self.problem, self.recent, self._strides
         self._measured = None
         if strides.length and due > self.step:
             begun = self.state if strides.puts_off_the_first_look(self.step, due) else None
             states = solver.several(problem, self._handed_over(), due - self.step)
-            trail.extend(map(solver.traced, states))
+            recent.extend(map(solver.keep_for_residual, states))
             self.state, self.step, self._measured = states[-1], due, strides.measured(problem)
             if begun is not None and strides.led_away(self.state, self._measured, due):
-                trail.clear()
-                trail.append(solver.traced(begun))
+                recent.clear()
+                recent.append(solver.keep_for_residual(begun))
                 self.state, self.step, self._measured, due = begun, 0, None, 1
         while self.step < due:
             state = self.state = solver.step(problem, self.state)
-            trail.append(solver.traced(state))
+            recent.append(solver.keep_for_residual(state))
             self.step += 1
             if self.step in self.wanted:
                 self.iterates[self.step] = self.kept.with_open(solver.value(state))
@@ -149,8 +149,8 @@ class Run:
     def _handed_over(self) -> Any:
         """The present state, for a solver that takes several steps from it: nobody else holds on to what it then drops."""
         state, self.state = self.state, None
-        if self.trail.maxlen == 1:
-            self.trail.clear()
+        if self.recent.maxlen == 1:
+            self.recent.clear()
         return state
 
     def _look(self) -> bool:
@@ -200,11 +200,11 @@ class Run:
         """How far the open problems are from their solutions, by the estimates."""
         judge = self.judge
         if judge.alone:
-            found = distance_of_one(self.solver, list(self.trail), judge, self.goal)
+            found = distance_of_one(self.solver, list(self.recent), judge, self.goal)
             return self._steadied(found, float(self.distance[0]))
         rates = numpy.ones((len(left), 1))
         rates[judge.places, 0] = judge.history.rate()
-        found = distances(self.solver, list(self.trail), left, judge.scale[self.kept.rows], rates, self.goal)
+        found = distances(self.solver, list(self.recent), left, judge.scale[self.kept.rows], rates, self.goal)
         return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
 
     def _steadied(self, found: Any, before: Any) -> Any:
@@ -212,7 +212,7 @@ class Run:
 
         A search that looks until an estimate is small enough would else end at the one that happens to be low.
         """
-        if self.goal.trail <= 2:
+        if self.goal.remembered <= 2:
             return found
         return where((found > 0) & finite(before), larger(found, FALLS * before), found)
 
@@ -247,13 +247,13 @@ class Run:
             self.divide = False
             return
         if self.goal.trusted is None:  # the gains of those, while the states that tell them are there
-            found = gains(self.solver, list(self.trail))()[0]
+            found = gains(self.solver, list(self.recent))()[0]
             self.gain[self.kept.rows] = numpy.where(keep, self.gain[self.kept.rows], found)
         self.kept.leave_out(keep, index, value)
         self.state = several_of(self.state, index)
         self.problem = part
-        for _ in range(len(self.trail)):
-            self.trail.append(several_of(self.trail.popleft(), index))
+        for _ in range(len(self.recent)):
+            self.recent.append(several_of(self.recent.popleft(), index))
         if self._anchor is not None:
             self._anchor = (self._anchor[0], self._anchor[1][index])
         self.judge.only_open_are_present()
@@ -277,10 +277,10 @@ class Run:
 
     def _ended(self) -> Ended:
         assert self.kept.value is not None, "every row that ends is kept"
-        judge, trail = self.judge, list(self.trail)
+        judge, recent = self.judge, list(self.recent)
         statuses = judge.statuses
         if self._later and self.step == self.goal.limit and statuses[0] is not Status.NONFINITE:
-            errors = Errors.later(partial(distance_of_one, self.solver, list(trail), judge, self.goal), trail)
+            errors = Errors.later(partial(distance_of_one, self.solver, list(recent), judge, self.goal), recent)
         else:
             errors = Errors.known(self.distance.tolist())
         return Ended(
@@ -294,7 +294,7 @@ class Run:
             distance=self.distance,
             scale=judge.scale,
             iterates=self.iterates,
-            trail=trail,
+            recent=recent,
             rows=self.kept.rows,
             ends=judge.ends,
             errors=errors,

@@ -64,11 +64,11 @@ class Iteration(ABC):
         """Earlier points with the residuals there, from solvers whose last steps do not tell the distance by themselves."""
         return ()
 
-    def hold(self, state: Any) -> Any:
+    def keep_for_value(self, state: Any) -> Any:
         """What is to be kept of a state so that its value can be told later; less than all where a state holds more."""
         return state
 
-    def traced(self, state: Any) -> Any:
+    def keep_for_residual(self, state: Any) -> Any:
         """What is to be kept of a state so that its point and residual can be told later; less where a state holds more."""
         return state
 

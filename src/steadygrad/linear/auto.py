@@ -102,8 +102,8 @@ class Auto(LinearSolver):
     def residual(self, state: Phase) -> Tensor | None:
         return state.solver.residual(state.at)
 
-    def hold(self, state: Phase) -> Phase:
-        return state._replace(at=state.solver.hold(state.at))
+    def keep_for_value(self, state: Phase) -> Phase:
+        return state._replace(at=state.solver.keep_for_value(state.at))
 
     def gain(self, state: Phase) -> Numbers | Gains:
         own = state.solver.gain(state.at)

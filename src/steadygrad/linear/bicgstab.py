@@ -63,8 +63,8 @@ class BiCGSTAB(LinearSolver):
     def residual(self, state: Shadowed) -> Tensor:
         return state.r
 
-    def traced(self, state: Shadowed) -> Shadowed:
+    def keep_for_residual(self, state: Shadowed) -> Shadowed:
         return state._replace(shadow=state.r, p=state.r)
 
-    def hold(self, state: Shadowed) -> Shadowed:
+    def keep_for_value(self, state: Shadowed) -> Shadowed:
         return state._replace(r=state.z, shadow=state.z, p=state.z)  # only the iterate is asked for

@@ -57,7 +57,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         growth=solver.growth,
         best=rtol is not None,
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
-        trail=solver.trail,
+        remembered=solver.remembered,
     )
     begin = _start(b, start, size)
     system = System(jacobian, b, begin if start is None else None)
@@ -77,9 +77,9 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
     z = ended.value
     if ended.divided:
         here = torch.from_numpy(ended.rows).to(b.device)
-        found = gains(solver, ended.trail, None if r is None else (z[here], r[here]))
+        found = gains(solver, ended.recent, None if r is None else (z[here], r[here]))
     else:
-        found = gains(solver, ended.trail, None if r is None else (z, r))
+        found = gains(solver, ended.recent, None if r is None else (z, r))
     errors = errors_by(found, ended.rows, ended.gain, residual, length, eps)
     relative = _over(residual, size)
     if rtol is None:
@@ -102,7 +102,7 @@ def _true_residual(
     `length` are the norms of z, whose rounding a residual does not fall below.
     """
     z = ended.value
-    if solver.exact_at(ended.trail[-1]) and not ended.divided:
+    if solver.exact_at(ended.recent[-1]) and not ended.divided:
         held, least = ended.norms.tolist(), [eps * n for n in length]
         if solver.counts or all(r > HELD * low for r, low in zip(held, least, strict=True)):
             return list(map(max, held, least)), None

@@ -59,7 +59,7 @@ class LSQR(LinearSolver):
     def residual(self, state: Bidiagonal) -> Tensor:
         return state.phi
 
-    def hold(self, state: Bidiagonal) -> Bidiagonal:
+    def keep_for_value(self, state: Bidiagonal) -> Bidiagonal:
         return state._replace(u=state.z, v=state.z, w=state.z)  # only the iterate is asked for
 
     def gain(self, state: Bidiagonal) -> Numbers:

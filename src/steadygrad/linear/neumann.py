@@ -57,7 +57,7 @@ class Neumann(LinearSolver):
     def residual(self, state: Sum) -> Tensor:
         return state.v
 
-    def hold(self, state: Sum) -> Sum:
+    def keep_for_value(self, state: Sum) -> Sum:
         return Sum(state.z, state.z)  # only the sum is asked for
 
     def gain(self, state: Sum) -> Gains:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers, numbers
-from steadygrad.linear.solver import TRAIL, LinearSolver
+from steadygrad.linear.solver import REMEMBERED, LinearSolver
 from steadygrad.linear.system import System
 from steadygrad.method import check_number
 from steadygrad.state.rows import dot, over
@@ -49,8 +49,8 @@ class NormalCG(LinearSolver):
         return self.ridge > 0
 
     @property
-    def trail(self) -> int:
-        return TRAIL if self.ridge else 1
+    def remembered(self) -> int:
+        return REMEMBERED if self.ridge else 1
 
     def init(self, problem: System, start: Tensor) -> Descent:
         r = problem.residual(start)

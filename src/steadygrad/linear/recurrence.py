@@ -55,8 +55,8 @@ class Recurrence(IterativeSolver):
     def point(self, state: Any) -> Tensor:
         return self.method.point(state)
 
-    def traced(self, state: Any) -> Any:
-        return self.method.traced(state)
+    def keep_for_residual(self, state: Any) -> Any:
+        return self.method.keep_for_residual(state)
 
-    def hold(self, state: Any) -> Any:
-        return self.method.hold(state)
+    def keep_for_value(self, state: Any) -> Any:
+        return self.method.keep_for_value(state)

@@ -19,7 +19,7 @@ from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
 from steadygrad.update.jacobian import Linear
 
-TRAIL = 6
+REMEMBERED = 6
 """States kept for the estimate of the error: more hardly help, and each takes memory."""
 GROWTH = 1e4
 """A residual above its smallest by this factor has diverged; the transients of non-normal maps stay below."""
@@ -49,9 +49,9 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
         return True
 
     @property
-    def trail(self) -> int:
+    def remembered(self) -> int:
         """States to keep for the estimate of the error; one where the solver has an estimate of its own."""
-        return 1 if type(self).gain is not Iteration.gain else TRAIL
+        return 1 if type(self).gain is not Iteration.gain else REMEMBERED
 
     @property
     def growth(self) -> float:

@@ -65,7 +65,7 @@ class CG(LinearSolver):
     def residual(self, state: Conjugate) -> Tensor:
         return state.r
 
-    def hold(self, state: Conjugate) -> Conjugate:
+    def keep_for_value(self, state: Conjugate) -> Conjugate:
         return Conjugate(state.z, state.z, state.z, state.gamma)  # only the iterate is asked for
 
     def gain(self, state: Conjugate) -> Gains:

@@ -25,7 +25,7 @@ def away_from_a_saddle(update: Update, h: Tensor) -> Tensor:
     jacobian = Jacobian(update, h)
     value, direction, largest = smallest_curvature(jacobian, h)
     negative = value < -NEGATIVE.get(h.dtype, 1e-3) * largest
-    slope = dot(jacobian.moved(), direction)  # minus the gradient, along the direction
+    slope = dot(jacobian.gap(), direction)  # minus the gradient, along the direction
     sign = torch.where(slope < 0, -1.0, 1.0).to(h.dtype)
     size = ESCAPE * torch.where(norm(h) > 0, norm(h), torch.ones_like(h[:, :1]))
     return torch.where(negative, sign * size * direction, torch.zeros_like(h))

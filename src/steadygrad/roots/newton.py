@@ -36,7 +36,7 @@ class NewtonLike(FixedPointSolver):
     """A solver whose residual is what is left to go, in the units of h: the distance itself, so that two states tell it."""
 
     @property
-    def trail(self) -> int:
+    def remembered(self) -> int:
         return 2
 
     def value(self, state: Any) -> Tensor:

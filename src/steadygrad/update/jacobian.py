@@ -104,7 +104,7 @@ class Jacobian:
         """Count products that were taken elsewhere."""
         self._spent[0] += products
 
-    def moved(self) -> Tensor:
+    def gap(self) -> Tensor:
         """F(h) − h, where F was linearised."""
         return self.layout.flatten([output.detach() for output in self.outputs]) - self.h
 
@@ -117,7 +117,7 @@ class Jacobian:
             return None
         part = Jacobian(self.update.of_rows(rows), self.h[rows], self._twice)
         part._spent = self._spent
-        images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.moved()]
+        images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.gap()]
         return part if agree(images[1], images[0], self.precision) else None
 
     def vjp(self, v: Tensor) -> Tensor:
