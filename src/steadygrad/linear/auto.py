@@ -81,10 +81,9 @@ class Auto(LinearSolver):
         """None ends it: a series that grows is left for GMRES at the next look, and one term may multiply by any factor."""
         return math.inf
 
-    @property
-    def from_nearby(self) -> Auto:
-        """What is left there are the slow directions, on which a series would only lose what was gained."""
-        return replace(self, dear=True)
+    def from_nearby(self, state: Phase) -> Auto:
+        """What a Krylov method leaves are the slow directions, on which a series would only lose what was gained."""
+        return self if isinstance(state.solver, Neumann) else replace(self, dear=True)
 
     def cheap(self, state: Phase) -> bool:
         return state.solver.cheap(state.at)

@@ -121,7 +121,7 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     limit = max(goal.limit - before.steps, 1)
     assert goal.rtol is not None
     smaller = replace(goal, limit=limit, rtol=AGAIN * goal.rtol)
-    ended = drive(solver.from_nearby, system, before.value, smaller)
+    ended = drive(solver.from_nearby(before.recent[-1]), system, before.value, smaller)
     mask = torch.zeros(len(before.status), 1, dtype=torch.bool, device=before.value.device)
     mask[rows] = True
     ended.value = torch.where(mask, ended.value, before.value)

@@ -72,9 +72,8 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
         """The same of the state at which it ended, of solvers of which it depends on that."""
         return self.exact_residual
 
-    @property
-    def from_nearby(self) -> IterativeSolver:
-        """Who goes on from a value near the solution: the solver itself, unless it would begin with what works far from it."""
+    def from_nearby(self, state: Any) -> IterativeSolver:
+        """Who goes on from the value at which it ended: the solver itself, unless it would begin with what it has left behind."""
         return self
 
     @abstractmethod
