@@ -45,7 +45,8 @@ class TestObjectiveInParts:
 
         found, expected = run(self.parts(xv, yv)), run(whole)
         assert found.loss == pytest.approx(expected.loss, rel=1e-14)
-        torch.testing.assert_close(found.gradients, expected.gradients, rtol=1e-11, atol=0)
+        # Of an adjoint that is solved to 1e-10, the rounding of b may move the digits beyond.
+        torch.testing.assert_close(found.gradients, expected.gradients, rtol=1e-10 if method == "auto" else 1e-11, atol=0)
 
     @pytest.mark.parametrize("method", ["bptt", "auto"])
     def test_one_part_is_differentiated_before_the_next_is_made(self, method):

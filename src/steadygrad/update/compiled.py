@@ -32,7 +32,7 @@ def graphs_for(count: int | None, large: bool) -> tuple[int, ...]:
     """Steps a graph: as many as were asked for, or a large part of that; without a count, what suits looks at the state.
 
     >>> graphs_for(30, False), graphs_for(100, False), graphs_for(None, False)
-    ((30,), (33,), (48, 16))
+    ((30,), (25,), (48, 16))
     """
     if count is None:
         return LARGE if large else SMALL
