@@ -185,6 +185,32 @@ def test_parameters_changed_between_the_passes_are_an_error(traced):
 
 
 @pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
+def test_a_constant_changed_between_the_passes_is_an_error_also_where_only_products_need_it(options, traced):
+    _, W, x, h0 = tanh_problem(size=6)
+    W, x = W.detach().clone(), x.detach().clone().requires_grad_()
+    solution = steady_state(lambda h: torch.tanh(h @ W.T + x), h0, **options, compile=True)
+    W.mul_(0.5)
+    with pytest.raises(SteadyStateError, match="inplace"):
+        torch.autograd.grad(solution.value.sum(), x)
+
+
+def test_batch_norm_that_writes_into_its_buffers_has_its_products_taken_eagerly(traced):
+    norm = nn.BatchNorm1d(6, dtype=torch.float64)
+    _, W, x, h0 = tanh_problem(size=6)
+
+    def update(h):
+        return torch.tanh(0.2 * norm(h @ W.T + x))
+
+    def gradient(compile):
+        value = steady_state(update, h0, **COUNTS, compile=compile).value
+        return torch.autograd.grad(value.square().sum(), W)[0]
+
+    with pytest.warns(SteadyStateWarning, match="eagerly"):
+        compiled = gradient(True)
+    torch.testing.assert_close(compiled, gradient(False))
+
+
+@pytest.mark.parametrize("options", [COUNTS, TOLERANCES], ids=["counts", "tolerances"])
 def test_divergence_is_seen_as_early_as_in_the_eager_solve(options, traced):
     W, x = (3 * torch.eye(4, dtype=torch.float64)).requires_grad_(), torch.ones(2, 4, dtype=torch.float64)
     found = [

@@ -112,7 +112,7 @@ class Adjoint:
             before = jacobian.products
             start = None if transpose else self.start.of(jacobian, b)
             operator, units = self._operator(jacobian, b, transpose)
-            if self.compile and operator is jacobian:
+            if self.compile and operator is jacobian and jacobian.update.captured is not None:  # F as it was in the search
                 compiled = CompiledJacobian(jacobian, graphs_for(self._count, b.numel() > LARGE))
                 operator = compiled if compiled.ready else jacobian
             solved = self.solver.solve(operator, *_times(units, b, start))

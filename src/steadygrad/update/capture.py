@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout, State
+from steadygrad.update.saved import CHANGED
 
 BACKEND = "inductor"
 
@@ -43,6 +45,20 @@ class Call:
         """Of each input, which tensor of the state it is; None for what F closes over."""
         self._closed = [x for place, x in zip(self._state, inputs, strict=True) if place is None]
         self._shapes = [leaf.shape for leaf in leaves]
+        self.seal()
+
+    def seal(self) -> None:
+        """Take note of what F closes over as it is now: until the backward pass nothing of it may change."""
+        self._versions = [None if x.is_inference() else x._version for x in self._closed]
+
+    def check(self) -> None:
+        """Refuse products with J where something that F closes over was changed in place since: they would be those of another F.
+
+        Products without graphs are refused by torch itself.
+        """
+        for x, version in zip(self._closed, self._versions, strict=True):
+            if version is not None and x._version != version:
+                raise SteadyStateError(CHANGED.format(f"shape {tuple(x.shape)}, version {x._version}, expected {version}"))
 
     def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
         """What the body returns, from a graph, which is built at the first time. Tensors may have any shape of the right size."""
@@ -50,7 +66,9 @@ class Call:
         graph = self.captured.graphs.get((body, sizes))
         if graph is None:
             graph = self.captured.graphs[body, sizes] = self._built(body, sizes, tensors)
-        return graph(*tensors)
+        found = graph(*tensors)
+        self.seal()  # F may itself write into what it holds, as batch norm does
+        return found
 
     def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         module, state, shapes, closed = self.captured.module, self._state, self._shapes, len(self._closed)

@@ -105,6 +105,8 @@ class CompiledJacobian(Derived):
         tensor."""
         self._leaves = _given(eager.layout, eager.h)
         self._graphs = Graphs(eager.update)
+        if eager.update.captured is not None:
+            eager.update.captured.check()
 
     @property
     def ready(self) -> bool:

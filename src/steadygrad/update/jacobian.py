@@ -63,6 +63,8 @@ class Jacobian:
             leaf.requires_grad_()._post_accumulate_grad_hooks = OrderedDict({-1: drop_grad})  # pyright: ignore[reportAttributeAccessIssue]
         self.saved = Saved()
         self.outputs = self._linearise(update)
+        if update.captured is not None:
+            update.captured.seal()
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
         self._transposed: tuple[list[Tensor], list[Tensor]] | None = None
         self.structurally_zero = False
