@@ -14,7 +14,7 @@ from steadygrad.iteration import Forecast
 from steadygrad.iteration.error import Gains, inner_products
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import GMRES
-from steadygrad.linear.krylov import Krylov
+from steadygrad.linear.krylov import TOGETHER, Krylov
 from steadygrad.linear.leaps import between, leapt
 from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Neumann, Sum
@@ -86,6 +86,10 @@ class Auto(LinearSolver):
         return self if isinstance(state.solver, Neumann) else replace(self, dear=True)
 
     def cheap(self, state: Phase) -> bool:
+        """Steps of GMRES too where its powers are independent, unless products are what costs: many of them together take hardly
+        longer than a few."""
+        if isinstance(state.at, Krylov):
+            return not self.dear and state.at.together > TOGETHER[0]
         return state.solver.cheap(state.at)
 
     def leap(self, problem: System, state: Phase) -> int:
@@ -144,9 +148,11 @@ def _patience(problem: System) -> Patience:
     return BIG if rows * columns_of_all(columns) >= LARGE else SMALL
 
 
-def _by_work(problem: System, patience: Patience) -> Patience:
-    """The same with what steps cost by the graph of F, which is looked at only where it matters."""
-    return LIGHT if patience is SMALL and everywhere(getattr(problem.jacobian, "light", False)) else patience
+def _by_work(problem: System, patience: Patience, left: float) -> Patience:
+    """The same with what steps cost by the graph of F, which is looked at only where that matters to a series with so many terms
+    left."""
+    light = patience is SMALL and left <= LIGHT.most and everywhere(getattr(problem.jacobian, "light", False))
+    return LIGHT if light else patience
 
 
 def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
@@ -160,9 +166,9 @@ def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
         return False
     if patience is BIG:
         return True
-    patience = _by_work(problem, patience)
     # Once found to be no slower than others, a series stays so until it turns out to need more terms.
-    return min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen)) > patience.step * patience.terms
+    left = min(forecast.left if state.tried else math.inf, terms_left_by_bend(state.seen))
+    return left > _by_work(problem, patience, left).most
 
 
 def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Phase:
@@ -170,11 +176,12 @@ def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Pha
 
     All of it is told by the inner products of the last terms.
     """
-    patience, series, precision = _by_work(problem, state.patience), state.at, precision_of(problem.jacobian, state.at.v)
+    patience, series = _by_work(problem, state.patience, forecast.left), state.at
+    precision = precision_of(problem.jacobian, series.v)
     run = _consecutive(series)
     gram: Numbers = inner_products(run).cpu().numpy()
     terms, symmetric = Terms.of(run, gram, precision), is_symmetric(gram)
-    if terms is not None and patience is not BIG and forecast.left <= patience.step * patience.terms:
+    if terms is not None and patience is not BIG and forecast.left <= patience.most:
         steps = _steps_over(terms, forecast.decades)
         if forecast.left <= (patience.conjugate * steps if symmetric else patience.space + patience.step * steps):
             return state._replace(tried=forecast.step)
@@ -195,10 +202,12 @@ def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | No
         there = forecast._replace(left=math.inf, decades=forecast.decades + math.log(ahead) if ahead else -math.inf)
         if lsqr_is_faster(terms, columns_of_all(problem.b.shape[1]), patience.restart, there):
             # Not at the smallest residual over the terms: LSQR is chosen where that is hardly smaller.
-            return Phase(LSQR(), LSQR().init(problem, _smaller(series, begun)[0]), patience)
+            return Phase(LSQR(), LSQR.at(problem, *_smaller(series, begun)), patience)
         space = terms.space(series.z, precision_of(problem.jacobian, series.v))
     if space is None or not bool((space.residual() <= norm(begun.v)).all()):
         space = Krylov.of(*_smaller(series, begun))
+        if terms is None:  # dependent terms: so will be the next ones
+            space = space._replace(together=1)
     return Phase(GMRES(restart=patience.restart), space, patience, tried=forecast.step)
 
 

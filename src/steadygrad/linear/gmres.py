@@ -9,7 +9,7 @@ import numpy
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers
-from steadygrad.linear.krylov import Krylov
+from steadygrad.linear.krylov import Krylov, over_upper
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System
 from steadygrad.method import check_count
@@ -88,4 +88,5 @@ def gain_of(hessenberg: Numbers) -> Numbers:
 def _inverse(upper: Numbers) -> Numbers:
     """Those of triangular matrices; infinite where one is singular."""
     singular = (upper.diagonal(axis1=1, axis2=2) == 0).any(axis=1)[:, None, None]
-    return numpy.where(singular, numpy.inf, numpy.linalg.inv(numpy.where(singular, numpy.eye(upper.shape[1]), upper)))
+    unit = numpy.eye(upper.shape[1])
+    return numpy.where(singular, numpy.inf, over_upper(unit, numpy.where(singular, unit, upper)))

@@ -36,11 +36,15 @@ class LSQR(LinearSolver):
     """
 
     def init(self, problem: System, start: Tensor) -> Bidiagonal:
-        u = problem.residual(start)
-        beta = norm(u)
-        u = over(u, beta)  # not in place: it may be b
+        return self.at(problem, start, problem.residual(start))
+
+    @staticmethod
+    def at(problem: System, z: Tensor, r: Tensor) -> Bidiagonal:
+        """The state at z, whose residual is r."""
+        beta = norm(r)
+        u = over(r, beta)  # not in place: it may be b
         v, alpha = _unit(u - problem.jvp(u))
-        return Bidiagonal(start, u, v, v, alpha, beta, alpha, over(1.0, (beta * alpha).square()))
+        return Bidiagonal(z, u, v, v, alpha, beta, alpha, over(1.0, (beta * alpha).square()))
 
     def step(self, problem: System, state: Bidiagonal) -> Bidiagonal:
         z, u, v, w, alpha, phi, rho, inverse = state

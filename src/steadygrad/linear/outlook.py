@@ -55,6 +55,8 @@ def lsqr_is_faster(space: Krylov | Terms, size: int, restart: int, forecast: For
     needed = _products_of_lsqr(seen, decades)
     if forecast.step > restart and left > STALLED * restart:
         return left > needed
+    if left <= needed:
+        return False
     # The condition seen grows with the space, at this rate for each step, of two products, of LSQR too.
     growth = (needed - _products_of_lsqr(seen[:, : 1 - BEFORE, :-BEFORE], decades)) / BEFORE
     return growth < 2 and left > needed / (1 - growth / 2)

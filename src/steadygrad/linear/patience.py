@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from steadygrad.iteration.error import Gains
 from steadygrad.linear.neumann import Neumann, Sum
+from steadygrad.linear.outlook import SIGHT
 
 
 class _Series(Neumann):
@@ -42,11 +43,16 @@ class Patience(NamedTuple):
     conjugate: int = 1
     """Terms that a step of CG is taken to cost."""
 
+    @property
+    def most(self) -> int:
+        """Terms that the series may still need where others would take longer."""
+        return self.step * self.terms
 
-SMALL = Patience(_LongSeries(), head=16, rising=16, terms=50, restart=100, step=2)
+
+SMALL = Patience(_LongSeries(), head=16, rising=SIGHT + 1, terms=50, restart=100, step=2)
 """A Krylov space takes over all that the series has computed, so that a later choice costs little. On the test problems a third
 to a half of the terms are needed where these are more than fifty; a step takes the time of one term where F is
-dear, of six where not."""
+dear, of six where not. A series that rises is given up once its terms tell the condition of I − J."""
 LIGHT = SMALL._replace(space=60, step=6, conjugate=4)
 """Where the graph of F shows that a product is little work: as measured at 32×64, 24 microseconds a term."""
 BIG = Patience(_Series(), head=4, rising=40, terms=300, restart=60)

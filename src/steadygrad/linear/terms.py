@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadygrad.iteration.norms import Mask, Numbers
 from steadygrad.linear.basis import Basis, shares_of
-from steadygrad.linear.krylov import Krylov, fallen_along, hessenberg_of, least_new, turned_from
+from steadygrad.linear.krylov import Krylov, hessenberg_of, least_new, normal_to
 from steadygrad.state.rows import norm
 
 LIKE = 1e-3
@@ -86,6 +86,7 @@ class Terms(NamedTuple):
 
 
 def _fallen(on_it: Numbers, last: Numbers) -> Numbers:
-    """See `Terms.fallen`; `last` are the squares of the norms of the last terms."""
-    unsolved = last > 0
-    return (on_it[:, :1, 0] * fallen_along(turned_from(on_it)))[unsolved] / numpy.sqrt(last[unsolved])[:, None]
+    """See `Terms.fallen`; `last` are the squares of the norms of the last terms. The smallest residual is u / ‖u‖² with u as in
+    `normal_to`, and of fewer terms with less of u."""
+    u = normal_to(on_it)[last > 0]
+    return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1) * last[last > 0, None])
