@@ -27,7 +27,7 @@ def test_the_end_is_looked_at_where_it_is_a_little_further_than_one_dares_to_loo
 
 
 def test_what_problems_need_that_go_on_is_forecast_without_those_that_have_ended():
-    history = History(halves=True)
+    history = History()
     for step in (1, 5, 9):
         history.note(step, numpy.array([1e-9, 1e-9, 1.0 / step]), numpy.array([1e-4, 1e-4, 1e5 / step]))
     assert history.steps_left_of_half() == 1.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.plain import highest_in, lowest_in
 from steadygrad.state.shards import current, greatest, total
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -37,10 +38,12 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
             norms = [_norms(vector, sizes, _plain) for vector in vectors]
         # One array for all of them, since each operation on one takes as long as ten on a float.
         found: Numbers = (norms[0] if len(norms) == 1 else torch.cat(norms)).cpu().numpy().astype(numpy.float64)
-        if not (low < found.min() and found.max() < high):
+        if not (low < lowest_in(found) and highest_in(found) < high):
             found = torch.cat([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy()
-        ends = list(accumulate(map(len, norms)))
-        return [found[end - len(norm) : end] for norm, end in zip(norms, ends, strict=True)]
+        if len(vectors) == 1:
+            return [found]
+        ends = list(accumulate(vector.shape[0] for vector in vectors))
+        return [found[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def _of_one_leaf(vector: Tensor, size: int) -> Tensor:

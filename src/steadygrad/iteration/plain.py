@@ -59,7 +59,17 @@ def finite(a: Any) -> Any:
 
 def some(condition: Any) -> bool:
     """Whether it holds for any problem."""
-    return condition if isinstance(condition, bool) else bool(condition.any())
+    return condition if isinstance(condition, bool) else highest_in(condition)
+
+
+def lowest_in(numbers: Any) -> float:
+    """The smallest number in an array, NaN if one is: found by its place, in a fraction of the time that `min` takes to start."""
+    return numbers.item(numbers.argmin())
+
+
+def highest_in(numbers: Any) -> float:
+    """The largest number in an array, NaN if one is."""
+    return numbers.item(numbers.argmax())
 
 
 def _reduced(entries: Sequence[Any], of_floats: Any, of_arrays: Any) -> Any:
