@@ -110,16 +110,16 @@ class Judge:
         return over(residual, allowed), over(residual, scale)
 
     def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
-        goal = self.goal
+        goal, total = self.goal, _whole(residual)
         if goal.scale is None:
-            near = True if not self.trace else (_whole(residual) <= self.first[self.open])[:, None]
+            near = True if not self.trace else (total <= self.first[self.open])[:, None]
             self._largest = numpy.where(near, numpy.fmax(self._largest, size), self._largest)
             self._size, self._scale = size, numpy.fmax(size, goal.rounding * self._largest)
         if reach is not None and goal.rtol is not None:
             self._scale = self._with_vanishing_leaves(residual, reach)
-        relative = residual / self._scale
-        excess = relative / self._tolerance if not goal.atol else residual / (self._scale * self._tolerance + goal.atol)
-        total, relative, excess = _whole(residual), _largest_of(relative), _largest_of(excess)
+        relative = _largest_of(residual / self._scale)
+        allowed = self._scale * self._tolerance + goal.atol if goal.atol else None
+        excess = relative / self._tolerance if allowed is None else _largest_of(residual / allowed)
         if lowest_in(total) == 0:
             relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         self.total = total
