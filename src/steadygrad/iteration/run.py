@@ -225,7 +225,7 @@ class Run:
         if self.divide and self._pays(half, expected):  # at best
             sooner = self.judge.history.steps_left_of_half()
             left = sooner if self._pays(half, expected - sooner) else left
-        return self._strides.further(self.step, self.goal.due(self.step, left, self.solver.cheap(self.state)), left)
+        return self._strides.next_look(self.state, self.step, left)
 
     def _expected(self, left: float) -> float:
         """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""
