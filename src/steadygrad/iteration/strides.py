@@ -49,8 +49,11 @@ class Strides:
         self._solver, self._judge, self._possible = solver, judge, possible
         self._goal: Goal = judge.goal
         self._large = start.numel() > LARGE
-        little = start.shape[0] * columns_of_all(start.shape[1]) <= LITTLE
-        self._few = FEW_OF_MANY if little and not judge.alone else FEW_CHEAP
+        columns = columns_of_all(start.shape[1])
+        seldom = start.shape[0] * columns <= LITTLE and not judge.alone
+        if type(solver).turn is not Iteration.turn:  # to a Krylov space, which in few numbers is soon full
+            seldom = seldom and columns >= 4 * FEW_OF_MANY
+        self._few = FEW_OF_MANY if seldom else FEW_CHEAP
         self._singly = 0
         """The step up to which steps are taken one by one, after a first stride that led away."""
         self.length = 0
