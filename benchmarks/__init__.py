@@ -11,6 +11,7 @@ BENCHMARKS = {
     "hindsight": "auto beside every single solver, for a cheap and for a dear F",
     "batches": "independent problems: what batch_dims costs, and what dropping finished ones saves",
     "compiled": "compile=True beside eager loops and jitted JAX",
+    "time_spent": "where the time of a small call goes",
     "training": "trainings to the same loss against BPTT, and a convolutional layer against torchdeq",
     "memory": "peak memory over the steps, and how many states each solver holds",
     "gradient_error": "error of the gradient against memory and seconds, every method, at rest and not",

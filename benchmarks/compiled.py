@@ -9,7 +9,7 @@ import steadygrad as sg
 from benchmarks import jax_loops
 from benchmarks.default_call import FORWARD, RTOL
 from benchmarks.fixed_counts import K, T, with_counts
-from benchmarks.frame import Effort, Figures, Row, Rows, race, short
+from benchmarks.frame import Effort, Figures, Row, Rows, apart, race, short
 from benchmarks.loops import LIMIT, TINY, Network, by_hand, by_hand_to, by_library, error
 
 GOALS = {(32, 64): {"counts": 0.5, "tolerance": 0.6}, (64, 512): {"counts": 1.0, "tolerance": 1.0}}
@@ -26,42 +26,36 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, stop: str, goal: float) -> Figures:
+    libraries = ["steadygrad", *(["JAX"] if jax_loops.INSTALLED else [])]
+    return {"goal": goal} | apart(beside_by_hand, libraries, effort, batch, size, stop)
+
+
+def beside_by_hand(effort: Effort, library: str, batch: int, size: int, stop: str) -> Figures:
+    """Times and errors of one library over those of the hand-written eager loop."""
     network = Network.random(*effort.pick((batch, size), TINY), 0.8)
-    runs = to_counts(network) if stop == "counts" else to_tolerance(network)
-    notes: list[str] = []
-    for name in [name for name in runs if "compile" in name]:
-        try:
-            runs[name]()
-        except ValueError as refusal:  # what a version without compile= says
-            notes.append(f"{name}: {refusal}")
-            del runs[name]
+    runs = to_counts(network, library) if stop == "counts" else to_tolerance(network, library)
     exact = by_hand(network, T, K) if stop == "counts" else network.exact()
     errors = {name: short(error(run(), exact)) for name, run in runs.items()}
-    return {"goal": goal, "errors": errors, "notes": notes, "times": race(runs, effort)}
+    return {"errors": errors, "times": race(runs, effort)}
 
 
-def to_counts(network: Network) -> dict[str, Callable[[], object]]:
-    runs: dict[str, Callable[[], object]] = {
-        "by hand": partial(by_hand, network, T, K),
-        "eager": partial(with_counts, network),
-        "compile=True": partial(with_counts, network, compile=True),
-    }
-    if jax_loops.INSTALLED:
-        runs["JAX, jitted"] = jax_loops.to_counts(network, T, K)
-    return runs
+def to_counts(network: Network, library: str) -> dict[str, Callable[[], object]]:
+    runs: dict[str, Callable[[], object]] = {"by hand": partial(by_hand, network, T, K)}
+    if library == "JAX":
+        return runs | {"JAX, jitted": jax_loops.to_counts(network, T, K)}
+    return runs | {"eager": partial(with_counts, network), "compile=True": partial(with_counts, network, compile=True)}
 
 
-def to_tolerance(network: Network) -> dict[str, Callable[[], object]]:
-    def library(**options: object) -> object:
+def to_tolerance(network: Network, library: str) -> dict[str, Callable[[], object]]:
+    def run(**options: object) -> object:
         return by_library(network, forward=FORWARD, **options).gradient
 
-    runs: dict[str, Callable[[], object]] = {
-        "by hand": lambda: by_hand_to(network, RTOL).gradient,
-        "eager": partial(library, gradient=NEUMANN),
-        "compile=True": partial(library, gradient=NEUMANN, compile=True),
-        "auto, eager": library,
-        "auto, compile=True": partial(library, compile=True),
+    runs: dict[str, Callable[[], object]] = {"by hand": lambda: by_hand_to(network, RTOL).gradient}
+    if library == "JAX":
+        return runs | {"JAX, jitted": jax_loops.to_tolerance(network, RTOL)}
+    return runs | {
+        "eager": partial(run, gradient=NEUMANN),
+        "compile=True": partial(run, gradient=NEUMANN, compile=True),
+        "auto, eager": run,
+        "auto, compile=True": partial(run, compile=True),
     }
-    if jax_loops.INSTALLED:
-        runs["JAX, jitted"] = jax_loops.to_tolerance(network, RTOL)
-    return runs

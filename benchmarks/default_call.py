@@ -7,8 +7,9 @@ from functools import partial
 
 import steadygrad as sg
 from benchmarks import jax_loops, torchdeq_loops
-from benchmarks.frame import Effort, Figures, Row, Rows, race, short
-from benchmarks.loops import LIMIT, TINY, Network, by_hand_to, by_library, error
+from benchmarks.fixed_counts import installed
+from benchmarks.frame import Effort, Figures, Row, Rows, apart, race, short
+from benchmarks.loops import LIMIT, TINY, Answer, Network, by_hand_to, by_library, error
 
 RTOL = 1e-5
 FORWARD = sg.Picard(max_steps=LIMIT, rtol=RTOL)
@@ -27,26 +28,21 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, radius: float, goal: float) -> Figures:
+    return {"goal": goal} | apart(beside_by_hand, ["steadygrad", *installed()], effort, batch, size, radius)
+
+
+def beside_by_hand(effort: Effort, library: str, batch: int, size: int, radius: float) -> Figures:
+    """Times, counts and errors of one library over those of the hand-written loop."""
     network = Network.random(*effort.pick((batch, size), TINY), radius)
     runs: dict[str, Callable[[], object]] = {"by hand": partial(by_hand_to, network, RTOL)}
-    for name, options in WAYS.items():
-        runs[name] = partial(by_library, network, forward=FORWARD, **options)
+    if library == "steadygrad":
+        runs |= {name: partial(by_library, network, forward=FORWARD, **options) for name, options in WAYS.items()}
+    elif library == "torchdeq":
+        runs["torchdeq"] = torchdeq_loops.to_tolerance(network, RTOL, LIMIT)
+    else:
+        runs["JAX, jitted"] = jax_loops.to_tolerance(network, RTOL)
     exact = network.exact()
     answers = {name: run() for name, run in runs.items()}
-    counts = {name: [a.steps, a.products] for name, a in answers.items()}
-    errors = {name: error(a.gradient, exact) for name, a in answers.items()}
-    for name, run in peers(network).items():
-        runs[name] = run
-        errors[name] = error(run(), exact)
-    errors = {name: short(value) for name, value in errors.items()}
-    return {"goal": goal, "counts": counts, "errors": errors, "times": race(runs, effort)}
-
-
-def peers(network: Network) -> dict[str, Callable[[], object]]:
-    """The same to the same tolerance by torchdeq and in jitted JAX, as far as they are installed."""
-    found: dict[str, Callable[[], object]] = {}
-    if torchdeq_loops.INSTALLED:
-        found["torchdeq"] = torchdeq_loops.to_tolerance(network, RTOL, LIMIT)
-    if jax_loops.INSTALLED:
-        found["JAX, jitted"] = jax_loops.to_tolerance(network, RTOL)
-    return found
+    counts = {name: [a.steps, a.products] for name, a in answers.items() if isinstance(a, Answer)}
+    errors = {name: short(error(a.gradient if isinstance(a, Answer) else a, exact)) for name, a in answers.items()}
+    return {"counts": counts, "errors": errors, "times": race(runs, effort)}

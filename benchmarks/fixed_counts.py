@@ -9,7 +9,7 @@ import torch
 
 import steadygrad as sg
 from benchmarks import jax_loops, torchdeq_loops
-from benchmarks.frame import Effort, Figures, Row, Rows, race
+from benchmarks.frame import Effort, Figures, Row, Rows, apart, race
 from benchmarks.loops import TINY, Network, by_hand, by_library, error
 
 T = K = 30
@@ -24,21 +24,30 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int, goal: float) -> Figures:
+    return {"goal": goal} | apart(beside_by_hand, ["steadygrad", *installed()], effort, batch, size)
+
+
+def beside_by_hand(effort: Effort, library: str, batch: int, size: int) -> Figures:
+    """Times of one library over the hand-written loop."""
     network = Network.random(*effort.pick((batch, size), TINY))
-    runs: dict[str, Callable[[], object]] = {
-        "by hand": partial(by_hand, network, T, K),
-        "steadygrad": partial(with_counts, network),
-    }
-    if torchdeq_loops.INSTALLED:
+    runs: dict[str, Callable[[], object]] = {"by hand": partial(by_hand, network, T, K)}
+    if library == "steadygrad":
+        runs["steadygrad"] = partial(with_counts, network)
+    elif library == "torchdeq":
         runs["torchdeq"] = torchdeq_loops.to_counts(network, T, K, simple=False)
         runs["torchdeq, simple"] = torchdeq_loops.to_counts(network, T, K, simple=True)
-    if jax_loops.INSTALLED:
+    else:
         runs["JAX, jitted"] = jax_loops.to_counts(network, T, K)
     expected = by_hand(network, T, K)
     errors = {name: error(run(), expected) for name, run in runs.items()}
     if max(errors.values()) > 1e-4:
         raise RuntimeError(f"the runs do not agree, so that their times mean nothing: {errors}")
-    return {"goal": goal, "times": race(runs, effort), "difference": errors}
+    return {"times": race(runs, effort), "difference": errors}
+
+
+def installed() -> list[str]:
+    """The peers that these loops are written for, as far as they are installed."""
+    return [name for name, loops in {"torchdeq": torchdeq_loops, "JAX": jax_loops}.items() if loops.INSTALLED]
 
 
 def with_counts(network: Network, **options: object) -> torch.Tensor:

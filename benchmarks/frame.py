@@ -6,7 +6,7 @@ import gc
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +118,22 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def apart(measure: Callable[..., Figures], groups: Sequence[str], effort: Effort, *setting: Any) -> Figures:
+    """measure(effort, group, *setting) of each group of ways in a process of its own, in one set of figures.
+
+    So each library is measured as its users have it, and not beside others whose threads, code and objects are in the way: JAX
+    in the process makes what is Python in torch's libraries a tenth slower. Each group has the reference among its ways, and its
+    ratios are taken in turns with that; what several groups have measured is shown of the first.
+    """
+    found: Figures = {}
+    for group in groups:
+        # Tests only see that everything runs, and a new process takes seconds to import torch.
+        figures = measure(effort, group, *setting) if effort.tiny else in_fresh_process(measure, effort, group, *setting)
+        for name, values in figures.items():
+            found[name] = values | found.get(name, {})
+    return found
 
 
 def short(value: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.compared import DEFAULT_CALL
-from benchmarks.frame import Effort, Figures, Row, Rows, race, short
+from benchmarks.frame import Effort, Figures, Row, Rows, apart, race, short
 from benchmarks.honesty import PEERS, first_line, message
 from benchmarks.loops import TINY, Network, by_hand_to, by_library, error
 from benchmarks.peers import Stop
@@ -23,13 +23,19 @@ def rows(effort: Effort) -> Rows:
 
 
 def measure(effort: Effort, batch: int, size: int) -> Figures:
+    libraries = [DEFAULT_CALL, *(peer.name for peer in PEERS if peer.installed)]
+    return apart(beside_by_hand, libraries, effort, batch, size)
+
+
+def beside_by_hand(effort: Effort, library: str, batch: int, size: int) -> Figures:
+    """Times and error of one library; what it says where it cannot do this."""
     network = Network.random(*effort.pick((batch, size), TINY), 0.8)
     stop, exact = Stop(RTOL, STEPS), network.exact()
-    runs: dict[str, Callable[[], object]] = {
-        "by hand": lambda: by_hand_to(network, RTOL),
-        DEFAULT_CALL: lambda: by_library(network),
-    }
-    runs |= {peer.name: peer.prepare(network, stop, stop) for peer in PEERS if peer.installed}
+    runs: dict[str, Callable[[], object]] = {"by hand": lambda: by_hand_to(network, RTOL)}
+    if library == DEFAULT_CALL:
+        runs[library] = lambda: by_library(network)
+    else:
+        runs |= {peer.name: peer.prepare(network, stop, stop) for peer in PEERS if peer.name == library}
     errors, failed = {}, {}
     for name, run in list(runs.items()):
         try:

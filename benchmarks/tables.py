@@ -184,6 +184,19 @@ def memory(rows: list[Record]) -> str:
     return "\n\n".join(found)
 
 
+def time_spent(rows: list[Record]) -> str:
+    """A column a call, a row a part of it; the rest is what the parts leave of the call."""
+
+    def rest(row: Record) -> str:
+        f = row["figures"]
+        return number(max(f["call"] - sum(f["parts"].values()), 0.0))
+
+    lines = [[part, *(number(row["figures"]["parts"].get(part)) for row in rows)] for part in names_of(rows, "parts")]
+    lines.append(["autograd, the loss, the gradient of W", *map(rest, rows)])
+    lines += [[f"**{key}**", *(number(row["figures"][key]) for row in rows)] for key in ("call", "by hand")]
+    return markdown(["µs", *(row["row"] for row in rows)], lines)
+
+
 def growth(rows: list[Record]) -> str:
     ways = names_of(rows, "exponents")
     lines = [
@@ -218,6 +231,7 @@ TABLES: dict[str, Callable[[list[Record]], str]] = {
     "default_call": default_call,
     "hindsight": hindsight,
     "batches": batches,
+    "time_spent": time_spent,
     "training": training,
     "memory": memory,
     "growth": growth,

@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from steadygrad.update import program
+
 # The same examples on every machine; HYPOTHESIS_PROFILE=explore hunts for new ones.
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("explore", derandomize=False)
@@ -21,3 +23,15 @@ def seeded():
 def leaving_out_always_pays(monkeypatch):
     """Problems that have ended are left out however small they are, as larger ones would be."""
     monkeypatch.setattr("steadygrad.iteration.run.WORTH", 0)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Graphs that are traced and guarded as ever, but run by torch's own operations: for what does not concern inductor."""
+    monkeypatch.setattr("steadygrad.update.capture.BACKEND", "eager")
+
+
+@pytest.fixture
+def forgotten():
+    """No test finds the graphs of another."""
+    program._programs.clear()

@@ -30,6 +30,7 @@ IN_SECONDS = [
     "warm_start",
     "gradient_error",
     "wrong_gradient",
+    "time_spent",
 ]
 
 

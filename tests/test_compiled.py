@@ -1,71 +1,17 @@
-"""Steps and products in torch.compile graphs: equal to the eager ones, built once, and eager where F cannot be compiled."""
-
-import contextlib
-import gc
-import warnings
-import weakref
+"""Steps and products in torch.compile graphs are equal to the eager ones, and so is what a solve says of them."""
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
+from compiling import CHUNK, STEPS, advance, builds, closure, eager_series, eager_steps, updates
 from problems import relative, tanh_problem
 from steadygrad import Implicit, Neumann, Picard, SteadyStateError, SteadyStateWarning, steady_state
-from steadygrad.state import Layout, leaves_of
-from steadygrad.update import Update, capture, program
+from steadygrad.update import capture
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.update.jacobian import Jacobian
 
-CHUNK = (2,)  # short graphs are built fast
-STEPS = 5  # two graphs and an eager step
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    """Graphs that are traced and guarded as ever, but run by torch's own operations: for what does not concern inductor."""
-    monkeypatch.setattr(capture, "BACKEND", "eager")
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    """No test finds the graphs of another."""
-    program._programs.clear()
-
-
-def updates(F, h0, *args, batch_dims=0):
-    layout = Layout.of(h0, batch_dims)
-    return Update(F, args, layout), layout.flatten(leaves_of(h0))
-
-
-def eager_steps(update, h, steps, damping=0.0):
-    with torch.no_grad():
-        for _ in range(steps):
-            before, h = h, (1 - damping) * update(h) + damping * h
-    return h, before
-
-
-def eager_series(J, v, steps):
-    """Σ_{k<steps} (Jᵀ)ᵏ v and the next term, by dense algebra; J is (problems, size, size)."""
-    total = torch.zeros_like(v)
-    for _ in range(steps):
-        total = total + v
-        v = torch.einsum("bi,bij->bj", v, J)
-    return total, v
-
-
-def advance(F, h0, *args, steps=STEPS, damping=0.0):
-    update, flat = updates(F, h0, *args)
-    return CompiledUpdate(update, CHUNK).advance(flat, steps, damping)[0]
-
-
-def builds():
-    return [trace.builds for each in program._programs.values() for trace in each.traces.values()]
-
-
-def closure(dtype):
-    F, _, _, h0 = tanh_problem(size=6, dtype=dtype)
-    return F, h0, (), 0
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 def bound_method(dtype):
@@ -248,194 +194,6 @@ def test_equal_calls_give_equal_bits():
 
 
 @pytest.mark.usefixtures("traced")
-class TestGraphsAreBuiltOnce:
-    def test_while_an_optimiser_changes_the_parameters_in_place(self):
-        cell = nn.GRUCell(4, 6, dtype=torch.float64)
-        optimiser = torch.optim.Adam(cell.parameters(), lr=0.1)
-        h0 = torch.zeros(3, 6, dtype=torch.float64)
-        seen = []
-        for _ in range(4):
-            x = torch.randn(3, 4, dtype=torch.float64)  # with a new closure over a new input at each step
-            update, flat = updates(lambda h, x=x: cell(x, h), h0)
-            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
-            assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-12
-            jacobian = Jacobian(update, h)
-            z, *_ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
-            assert relative(z, eager_series(jacobian.dense(), torch.ones_like(z), 4)[0]) < 1e-12
-            optimiser.zero_grad()
-            torch.autograd.backward(jacobian.outputs, [z.view(3, 6)])
-            optimiser.step()
-            seen.append(h)
-        assert not torch.allclose(seen[0], seen[-1])
-        assert builds() == [1]
-
-    def test_for_another_model_of_the_same_structure(self):
-        for _ in range(6):
-            cell = nn.GRUCell(4, 6)
-            advance(lambda h, cell=cell: cell(torch.ones(3, 4), h), torch.zeros(3, 6))
-        assert builds() == [1]
-
-    def test_for_cotangents_of_any_stride(self):
-        update, flat = updates(*closure(torch.float64)[:2])
-        jacobian = CompiledJacobian(Jacobian(update, flat), CHUNK)
-        ones = torch.ones_like(flat)
-        a = jacobian.add_terms(torch.zeros_like(flat), ones, 2)[0]
-        assert torch.equal(
-            a, jacobian.add_terms(torch.zeros_like(flat), torch.ones(1, 1, dtype=flat.dtype).expand_as(flat), 2)[0]
-        )
-        assert builds() == [1]
-
-    def test_for_each_of_twelve_updates_behind_one_piece_of_code(self):
-        def of(cell):
-            return lambda h: 0.5 * cell(h)
-
-        cells = [nn.Sequential(*[nn.Linear(4, 4) for _ in range(depth)]) for depth in range(1, 13)]
-        for _ in range(2):
-            for cell in cells:
-                update, flat = updates(of(cell), torch.ones(2, 4))
-                h = CompiledUpdate(update, CHUNK).advance(flat, 2)[0]
-                assert relative(h, eager_steps(update, flat, 2)[0]) < 1e-6
-        assert builds() == [1] * 12
-
-
-def branching(h):
-    return 0.5 * h if h.sum() > 0 else 0.5 * h + 1
-
-
-def printing(h):
-    print("F")
-    return 0.5 * h + 1
-
-
-def sparse(h):
-    return torch.sparse.mm(SPARSE, h) + 1
-
-
-SPARSE = 0.5 * torch.eye(3).to_sparse()
-
-
-@pytest.mark.parametrize("F", [branching, printing, sparse], ids=lambda f: f.__name__)
-def test_an_update_that_cannot_be_traced_is_named_once_and_runs_eagerly(F):
-    h0 = torch.zeros(3, 3)
-    with pytest.warns(SteadyStateWarning, match=rf"the steps of {F.__name__} run eagerly .*F must be traceable"):
-        h = advance(F, h0)
-    update, flat = updates(F, h0)
-    assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-    assert torch.equal(h, advance(F, h0))  # warnings are errors here: no second one
-
-
-@pytest.mark.usefixtures("traced")
-def test_random_draws_are_refused_until_there_are_none():
-    layer = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
-    h0 = torch.ones(3, 6)
-    update, flat = updates(layer, h0)
-    with pytest.warns(SteadyStateWarning, match="draws random numbers"):
-        h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
-    assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-    assert sum(builds()) == 0
-    layer.eval()
-    advance(layer, h0)
-    assert builds() == [1]
-
-
-@pytest.mark.usefixtures("traced")
-def test_random_draws_are_refused_after_a_graph_without_them():
-    layer = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
-    h0 = torch.ones(3, 6)
-    layer.eval()
-    advance(layer, h0)
-    layer.train()
-    for first in (True, False):
-        update, flat = updates(layer, h0)
-        with pytest.warns(SteadyStateWarning, match="draws random numbers") if first else contextlib.nullcontext():
-            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
-        assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-
-
-@pytest.mark.usefixtures("traced")
-def test_what_an_update_returns_is_checked_when_its_graph_is_built():
-    for wrong, message in [(lambda h: h[:1], "shape"), (lambda h: h.add_(1), "in place"), (lambda h: (h, h), "structure tensor")]:
-        with pytest.raises((TypeError, ValueError, SteadyStateError), match=message):
-            advance(wrong, torch.ones(3, 6))
-
-
-@pytest.mark.usefixtures("traced")
-def test_a_number_that_changes_with_every_call_ends_the_building():
-    h0 = torch.ones(2, 3)
-    found = []
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for i in range(program.MAX_BUILDS + 4):
-            found.append(advance(lambda h, i=i: h / (2 + i), h0, steps=2))
-    assert torch.allclose(torch.stack(found)[:, 0, 0], torch.tensor([(2.0 + i) ** -2 for i in range(len(found))]))
-    assert ["Make it a tensor" in str(warning.message) for warning in seen] == [True]
-    assert builds() == [program.MAX_BUILDS + 1]
-
-
-@pytest.mark.usefixtures("traced")
-def test_ever_new_shapes_stay_eager_after_some():
-    def halved(h):
-        return 0.5 * h
-
-    for rows in range(1, program.MAX_LAYOUTS + 1):
-        advance(halved, torch.ones(rows, 3))
-    with pytest.warns(SteadyStateWarning, match="different shapes"):
-        advance(halved, torch.ones(50, 3))
-    advance(halved, torch.ones(51, 3))
-    advance(halved, torch.ones(1, 3))  # known ones still have their graphs
-    assert builds() == [1] * program.MAX_LAYOUTS
-
-
-def test_without_a_compiler_for_c_the_steps_are_eager():
-    F, h0, *_ = closure(torch.float64)
-    from torch._inductor import config
-
-    with (
-        config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}),
-        pytest.warns(SteadyStateWarning, match=r"g\+\+"),
-    ):
-        h = advance(F, h0)
-    update, flat = updates(F, h0)
-    assert torch.equal(h, eager_steps(update, flat, STEPS)[0])
-
-
-@pytest.mark.usefixtures("traced")
-def test_an_error_of_the_update_itself_is_raised_as_it_is():
-    broken = []
-
-    def failing(h):
-        if broken:
-            raise KeyError("mine")
-        return 0.5 * h
-
-    update, flat = updates(failing, torch.ones(2, 3))
-    step = CompiledUpdate(update, CHUNK)
-    step(flat)
-    broken.append(True)
-    with pytest.warns(SteadyStateWarning), pytest.raises(KeyError, match="mine"):
-        step.advance(flat, STEPS)
-
-
-def test_torch_is_left_as_it_was():
-    W = torch.randn(3, 3, requires_grad=True)
-
-    def checkpointed(h):
-        return checkpoint(lambda h: 0.1 * torch.tanh(h @ W), h, use_reentrant=False)
-
-    advance(checkpointed, torch.ones(2, 3))  # torch._dynamo is loaded now
-    config = torch._dynamo.config.get_config_copy()
-    update, flat = updates(checkpointed, torch.ones(2, 3))
-    eager = Jacobian(update, flat)
-    with pytest.warns(SteadyStateWarning, match="run eagerly"):  # torch.func.vjp and checkpoint do not compile together
-        z, *_ = CompiledJacobian(eager, CHUNK).add_terms(torch.zeros_like(flat), torch.ones_like(flat), 2)
-    assert relative(z, eager_series(eager.dense(), torch.ones_like(flat), 2)[0]) < 1e-6
-    assert torch._dynamo.config.get_config_copy() == config
-    assert torch._C._autograd._saved_tensors_hooks_is_enabled()
-    assert torch._C._functorch.peek_interpreter_stack() is None
-    assert torch.is_grad_enabled()
-
-
-@pytest.mark.usefixtures("traced")
 def test_products_inside_a_backward_pass():
     F, _, _, h0 = tanh_problem(size=6)
     update, flat = updates(F, h0)
@@ -454,19 +212,6 @@ def test_products_inside_a_backward_pass():
     Reroute.apply(h).sum().backward()
     ones = torch.ones_like(flat)
     assert relative(h.grad, eager_series(jacobian.dense(), ones, STEPS)[0]) < 1e-12
-
-
-@pytest.mark.usefixtures("traced")
-def test_graphs_keep_no_tensor_of_the_user_alive():
-    def made():
-        W = torch.randn(3, 3)
-        advance(lambda h: 0.1 * h @ W, torch.ones(2, 3))
-        return weakref.ref(W)
-
-    W = made()
-    gc.collect()
-    assert builds() == [1]
-    assert W() is None
 
 
 @pytest.mark.parametrize("steps", [0, -1])

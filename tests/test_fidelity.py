@@ -100,6 +100,12 @@ def test_cora_as_listed_has_the_double_entries():
     assert len(torch.unique(listed.edge_index, dim=1).T) == once.edge_index.shape[1]
 
 
+def test_pubmed_as_listed_would_have_few_more_and_counts_once():
+    once, listed = data.graph("pubmed"), data.graph("pubmed", "listed")
+    assert (listed.edge_index.shape[1] - once.edge_index.shape[1], listed.edge_index.shape[1]) == (22, 88_670)
+    assert PUBLISHED["pubmed"].edges == "once"
+
+
 def test_pubmed_as_published_has_seven_outputs():
     g = data.graph("planted")
     assert PUBLISHED["pubmed"].outputs == 7

@@ -1,7 +1,10 @@
 """A hunt over random problems: nothing with an error above one per cent is called converged, nothing converged warns."""
 
 import importlib
+import io
 import os
+import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -11,9 +14,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import steadygrad as sg
 from problems import FAMILIES, matrix, relative
+from test_engine import heed_interrupts
 
 GRADIENTS = [
     "auto",
@@ -118,6 +123,61 @@ def hunted(*arguments):
 def test_families_of_the_hunt(chosen):
     """A few problems of tools/hunt, which has many more: physics, games, nets, maps that creep, cycle or drift; and around it."""
     assert "'trusted'" in hunted(*chosen.split(), "--seed", "20100")
+
+
+@pytest.fixture
+def progress(monkeypatch):
+    """The module tools/hunt/progress.py."""
+    monkeypatch.syspath_prepend(ROOT / "tools" / "hunt")
+    return importlib.import_module("progress")
+
+
+def three_problems(progress, terminal):
+    """A hunt of three problems that finds something in the second: what it shows."""
+    shown = io.StringIO()
+    with progress.Progress("core", 3, Console(file=shown, force_terminal=terminal, width=120)) as hunt:
+        for seed in hunt.over(range(3)):
+            if seed == 1:
+                hunt.say("SILENT", seed, "family")
+    return shown.getvalue()
+
+
+def test_a_hunt_shows_lines_where_there_is_no_terminal(progress, monkeypatch, capsys):
+    assert three_problems(progress, terminal=False) == "core: 0/3 problems, nothing found\n"  # the others come every 30 s
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    lines = three_problems(progress, terminal=False).splitlines()
+    assert lines[:2] == ["core: 0/3 problems, nothing found", "core: 1/3 problems, nothing found, 0 s left"]
+    assert lines[2:] == ["core: 2/3 problems, 1 silent, 0 s left", "core: 3/3 problems, 1 silent, 0 s left"]
+    assert capsys.readouterr().out == 2 * "SILENT 1 family\n"
+
+
+def test_a_hunt_shows_a_bar_on_a_terminal_and_leaves_stdout_alone(progress, capsys):
+    assert "3/3 problems, 1 silent, 0 s left" in three_problems(progress, terminal=True)
+    assert capsys.readouterr().out == "SILENT 1 family\n"
+
+
+@pytest.mark.parametrize("chosen", [(), ("--surface", "all")], ids=["core", "surfaces"])
+def test_ctrl_c_ends_a_hunt_with_what_was_found_so_far(chosen):
+    hunt = subprocess.Popen(
+        [sys.executable, str(ROOT / "tools" / "hunt"), "--problems", "1000000", *chosen],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
+    try:
+        begun = hunt.stderr.readline()
+        hunt.send_signal(signal.SIGINT)
+        found, said = hunt.communicate(timeout=60)
+    finally:
+        hunt.kill()
+        hunt.communicate()
+    assert "0/1000000 problems, nothing found" in begun
+    assert hunt.returncode == 130, said
+    assert "Traceback" not in said
+    assert re.search(r"stopped after \d+/1000000 problems; found until then:$", said)
+    assert re.search(r"\{.*\} \d+ s .*$", found.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -210,6 +210,14 @@ def test_costs_that_were_measured_more_often_take_the_place_of_others(order: int
     assert of([old, new][::order], "M3a").ours == "5.00"
 
 
+def test_the_settings_have_the_repeats_of_the_costs_and_not_those_of_tuning_which_has_none():
+    found = [r for r in both() if (r.config["task"], r.config["mode"]) != ("cost", "corrected")]
+    for record in found:
+        record.config.setdefault("repeats", 2)  # as every config has it
+    (repeats,) = [row[1:] for row in section(found).settings.rows if row[0] == "repeats"]
+    assert repeats == ("3", "–")
+
+
 def test_what_is_missing_is_said_to_be_missing():
     assert {name for name, (published, _) in verdicts([]).items() if published != NO_DATA} == set()
     assert {published for published, _ in verdicts([tune("corrected", "auto", 100, 0)]).values()} == {NO_DATA}

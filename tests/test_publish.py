@@ -1,10 +1,14 @@
 """The tool that puts numbers from records into the report and the docs, and compares them."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from steadygrad.paper.experiments import EXPERIMENTS
+from steadygrad.paper.experiments.experiment import Preset, settings
+from steadygrad.paper.experiments.hopfield.experiment import HopfieldConfig
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import Part, Section, Table
 from steadygrad.paper.report.verdicts import HOLDS, SHORTER, Verdict
@@ -48,8 +52,31 @@ def test_effort_counts_what_is_large():
     assert "at most 1,500 MB, median 800 MB, above 1,400 MB in 1 of 2 trials" in text
 
 
+def test_what_of_the_deciding_preset_was_not_run_is_named():
+    trials = [
+        HopfieldConfig(method="bptt"),
+        *(
+            HopfieldConfig(method=method, steps=K, seed=seed)
+            for method in ("tbptt", "cg-rbp")
+            for K in (10, 30)
+            for seed in (0, 1)
+        ),
+    ]
+    experiment = replace(EXPERIMENTS["hopfield"], presets={"long": Preset(tuple(trials), 1.0, "")})
+    done = [Record("hopfield", settings(trial), {}, None, {}) for trial in trials]
+    assert publish.left_out(experiment, done) == "All 9 trials of the preset `long` are among these records."
+    assert publish.left_out(experiment, done[1:6]).splitlines() == [
+        "Of the 9 trials of the preset `long` 5 are among these records. Not run:",
+        "",
+        "- seed 0: BPTT · CG-RBP (K = 30)",
+        "- seed 1: CG-RBP (K = 10, 30)",
+    ]
+
+
 def test_an_unknown_mark_is_refused():
-    with pytest.raises(SystemExit, match="no numbers 'table toy-other'; choose verdicts, effort, settings, table toy-times"):
+    with pytest.raises(
+        SystemExit, match="no numbers 'table toy-other'; choose verdicts, effort, settings, long, table toy-times"
+    ):
         publish.filled(marked("table toy-other"), TOY, RECORDS)
 
 

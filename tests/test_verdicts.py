@@ -27,7 +27,8 @@ FULL, SHORT = Length(2000, 2000, "epochs"), Length(100, 2000, "epochs")
         ([NOISE], FULL, {}, verdicts.UNDECIDED),
         ([NOISE], SHORT, {}, verdicts.UNDECIDED),
         ([YES], FULL, {"premise": False}, verdicts.PREMISE),
-        ([NO], SHORT, {"premise": False}, verdicts.PREMISE),
+        ([NO], FULL, {"premise": False}, verdicts.PREMISE),
+        ([NO], SHORT, {"premise": False}, verdicts.UNTESTED),
         ([MISSING], FULL, {}, verdicts.NO_DATA),
         ([MISSING], FULL, {"premise": False}, verdicts.NO_DATA),
         ([], FULL, {}, verdicts.NO_DATA),
@@ -55,6 +56,7 @@ def test_what_was_not_tested_at_length_has_its_trend():
     )
     found = Finding(YES, length=SHORT, seeds=3, longer=NO).as_published()
     assert found.rests == "100 of 2,000 epochs, 3 seeds; for it so far, longer trials against it"
+    assert Finding(NO, length=SHORT, seeds=3, premise=False).as_published().rests.endswith("3 seeds; its premise fails so far")
 
 
 @pytest.mark.parametrize(

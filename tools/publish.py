@@ -3,14 +3,15 @@
 python tools/publish.py            # write them
 python tools/publish.py --check    # only compare; exit code 1 and a list where something differs. `make check` does this.
 
-A page's numbers stand between marks, <!-- numbers: NAME --> and <!-- end -->, where NAME is `verdicts`, `effort`, `settings` or
-`table` and the name of one of the report's. README.md has the matrix of claims between <!-- claims --> and <!-- /claims -->,
-where it has these marks. Pictures are not compared, since fonts differ between machines.
+A page's numbers stand between marks, <!-- numbers: NAME --> and <!-- end -->, where NAME is `verdicts`, `effort`, `settings`,
+`long` or `table` and the name of one of the report's. README.md has the matrix of claims between <!-- claims --> and
+<!-- /claims -->, where it has these marks. Pictures are not compared, since fonts differ between machines.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -18,8 +19,12 @@ from pathlib import Path
 
 from steadygrad.files import write_atomically
 from steadygrad.paper import records
+from steadygrad.paper.experiments import EXPERIMENTS
+from steadygrad.paper.experiments.experiment import Experiment
 from steadygrad.paper.report import SECTIONS, Figure, Section, Table, facts, page
 from steadygrad.paper.report.page import Drawn, draw
+from steadygrad.paper.report.style import look
+from steadygrad.paper.report.trial import WHOLE
 from steadygrad.paper.report.verdicts import CORRECTED, PUBLISHED, Verdict, mark
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,6 +89,33 @@ def effort(found: Sequence[records.Record]) -> str:
     )
 
 
+APART = ("task", "graph", "rate", "seed")
+"""Settings by which the trials that were not run are told apart, besides method and K."""
+
+
+def left_out(experiment: Experiment, found: Sequence[records.Record]) -> str:
+    """Which trials of the preset `long`, the one that decides the claims, have no record."""
+    asked, known = experiment.presets["long"].trials, {record.trial for record in found}
+    missing = [trial for trial in asked if experiment.trial(trial) not in known]
+    if not missing:
+        return f"All {len(asked)} trials of the preset `long` are among these records."
+    fields = {field.name for field in dataclasses.fields(experiment.config)}
+    varied = {name for name in fields if len({getattr(trial, name) for trial in asked}) > 1}
+    groups: dict[str, dict[str, set[int]]] = {}
+    for trial in missing:
+        place = ", ".join(f"{name} {getattr(trial, name)}" for name in APART if name in varied)
+        counts = groups.setdefault(place, {}).setdefault(look(trial.method).label, set())
+        if "steps" in varied and trial.method not in WHOLE:
+            counts.add(trial.steps)
+    lines = [f"- {place}: {' · '.join(with_counts(*one) for one in methods.items())}" for place, methods in groups.items()]
+    done = len(asked) - len(missing)
+    return "\n".join([f"Of the {len(asked)} trials of the preset `long` {done} are among these records. Not run:", "", *lines])
+
+
+def with_counts(method: str, counts: set[int]) -> str:
+    return f"{method} (K = {', '.join(map(str, sorted(counts)))})" if counts else method
+
+
 def filled(text: str, section: Section, found: Sequence[records.Record]) -> str:
     """The page with its numbers put between its marks."""
     tables = {exhibit.name: exhibit for exhibit in section.exhibits if isinstance(exhibit, Table)}
@@ -93,12 +125,14 @@ def filled(text: str, section: Section, found: Sequence[records.Record]) -> str:
             return verdicts([section])
         if name == "effort":
             return effort(found)
+        if name == "long":
+            return left_out(EXPERIMENTS[section.name], found)
         if name == "settings":
             return markdown(section.settings.head, section.settings.rows)
         kind, _, table = name.partition(" ")
         if kind != "table" or table not in tables:
             known = ", ".join(f"table {each}" for each in tables)
-            raise SystemExit(f"there are no numbers {name!r}; choose verdicts, effort, settings, {known}.")
+            raise SystemExit(f"there are no numbers {name!r}; choose verdicts, effort, settings, long, {known}.")
         return tabular(tables[table])
 
     return MARK.sub(lambda mark: f"{mark[1]}{part(mark[2])}\n{mark[4]}", text)

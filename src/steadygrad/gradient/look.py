@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy
@@ -142,11 +143,24 @@ class Change:
     def __init__(self, here: Jacobian, there: Jacobian, edges: list[GradientEdge], seen: Seen) -> None:
         self.seen = seen
         self._there, self._edges = there, edges
-        before, self._before = pulled(here, edges, seen.z)
-        after, self._after = pulled(there, edges, seen.z)
-        self._products = after - before
-        self.residual = seen.b - seen.z + before
+        self._product, self._before = pulled(here, edges, seen.z)
+        self._with_another: list[Tensor] | None = None
+        """The gradients at the second with another adjoint than z, once there is one."""
+
+    @property
+    def residual(self) -> Tensor:
         """What z leaves of its equation at the first."""
+        return self.seen.b - self.seen.z + self._product
+
+    @cached_property
+    def _after(self) -> tuple[Tensor, list[Tensor]]:
+        """Jᵀz at the second, and the gradients there: pulled only where somebody compares them."""
+        return pulled(self._there, self._edges, self.seen.z)
+
+    @cached_property
+    def _products(self) -> Tensor:
+        """The change of Jᵀz."""
+        return self._after[0] - self._product
 
     def of_products(self, gains: Numbers) -> float:
         """The change of Jᵀz over the size of b, or, times a gain, of z, of the worst problem."""
@@ -159,16 +173,17 @@ class Change:
         """Go on with the adjoint of the second linearisation: z leaves the change of the products there."""
         if somewhere(bool(self._products.any())):
             z = self.seen.z + solve(self._there, self._products, False)
-            self._after = pulled(self._there, self._edges, z)[1]
+            self._with_another = pulled(self._there, self._edges, z)[1]
 
     def correct(self, error: Tensor) -> None:
         """Go on with z and its error."""
-        self._after = pulled(self._there, self._edges, self.seen.z + error)[1]
+        self._with_another = pulled(self._there, self._edges, self.seen.z + error)[1]
 
     def norms(self) -> tuple[list[float], list[float], list[float]]:
         """The norms of each gradient at the first, of that at the second, and of their difference."""
-        differences = [after - before for before, after in zip(self._before, self._after, strict=True)]
-        before, after, changes = ([_norm(g) for g in some] for some in (self._before, self._after, differences))
+        ends = self._after[1] if self._with_another is None else self._with_another
+        differences = [after - before for before, after in zip(self._before, ends, strict=True)]
+        before, after, changes = ([_norm(g) for g in some] for some in (self._before, ends, differences))
         return before, after, changes
 
 

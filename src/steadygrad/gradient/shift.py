@@ -108,13 +108,12 @@ class Rest:
         """
         moved, h = self.steady.only(self.jacobian.gap()), self.jacobian.h
         moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
-        if not somewhere(bool(moving.any())):
+        sizes = self.jacobian.layout.sizes
+        counts: list[list[int]] = [part.sum(dim=1).tolist() for part in moving.split(sizes, dim=1)]
+        if not somewhere(any(map(any, counts))):
             return False
-        found = bool((moving.sum(dim=1) > MANY * h.shape[1]).any())
-        for part, numbers in zip(*(v.split(self.jacobian.layout.sizes, dim=1) for v in (moving, h)), strict=True):
-            if numbers.shape[1]:
-                found |= bool((part.any(dim=1) & (numbers.amin(dim=1) * numbers.amax(dim=1) >= 0)).any())
-        return somewhere(found)
+        many = max(map(sum, zip(*counts, strict=True))) > MANY * h.shape[1]
+        return somewhere(many or any(map(_one_sided, counts, h.split(sizes, dim=1))))
 
     def shift(self, doubted: bool) -> Shift:
         """How much the gradient changes on the way: along the last step first, then, unless that is little, where it leads to.
@@ -196,3 +195,11 @@ class Rest:
         here, layout = self.jacobian, self.jacobian.layout
         before = layout.flatten([output.detach() for output in here.outputs])
         return agree(here.update(here.h), before, here.precision)
+
+
+def _one_sided(counts: list[int], leaf: Tensor) -> bool:
+    """Whether some problem of which numbers are counted in a leaf, (problems, size), has no two of different signs there."""
+    if not any(counts):
+        return False
+    lowest, highest = leaf.aminmax(dim=1)
+    return any(count and low * high >= 0 for count, low, high in zip(counts, lowest.tolist(), highest.tolist(), strict=True))

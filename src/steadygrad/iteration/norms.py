@@ -30,6 +30,9 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     """
     if current() is not None:
         return _of_all_ranks(vectors, sizes)
+    vectors = [vector.detach() for vector in vectors]
+    if len(sizes) == 1 and vectors[0].shape[0] == 1 and (plain := _plain_of_one(vectors)) is not None:
+        return [numpy.array([[norm]]) for norm in plain]
     low, high = SAFE[vectors[0].dtype]
     norms = [_norms(vector, sizes, _plain) for vector in vectors]
     # One array for all of them, since each operation on one takes as long as ten on a float.
@@ -44,17 +47,22 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
 
 def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]:
     """‖v‖ of each vector, of any shape, states of one leaf, as numbers."""
-    if current() is None:
-        low, high = SAFE[vectors[0].dtype]
-        plain: list[float] = []
-        for vector in vectors:
-            found = torch.linalg.vector_norm(vector).item()
-            if low < found < high:
-                plain.append(found)
-        if len(plain) == len(vectors):
-            return plain
+    if current() is None and (plain := _plain_of_one(vectors)) is not None:
+        return plain
     rows = [vector.reshape(1, -1) for vector in vectors]
     return [float(found[0, 0]) for found in leaf_norms(rows, sizes)]  # over ranks, one exchange for all of them
+
+
+def _plain_of_one(vectors: Sequence[Tensor]) -> list[float] | None:
+    """‖v‖ of each vector, of any shape; None where squares on the way to one may have left the range of the dtype."""
+    low, high = SAFE[vectors[0].dtype]
+    plain: list[float] = []
+    for vector in vectors:
+        found = torch.linalg.vector_norm(vector).item()
+        if not low < found < high:
+            return None
+        plain.append(found)
+    return plain
 
 
 def within_range(found: Sequence[float], dtype: torch.dtype) -> bool:

@@ -45,7 +45,10 @@ class GMRES(LinearSolver):
         full = min(self.restart, state.basis.size)
         while steps > 0:
             if state.steps >= full:
-                state = state.restarted()
+                smallest = state.smallest()
+                del state  # for the memory of its basis
+                state = Krylov.of(*smallest)
+                del smallest
             more = min(steps, full - state.steps)
             state, steps = state.extended(problem, more), steps - more
             if full < self.restart:

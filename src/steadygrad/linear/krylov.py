@@ -126,9 +126,9 @@ class Krylov(NamedTuple):
         c = smallest_over(P - self.Q.cpu().numpy(), self.beta.cpu().numpy()[:, 0])
         return self.z + self.basis.combine(torch.from_numpy((P @ c[:, :, None])[:, :, 0]).to(self.z.device))
 
-    def restarted(self) -> Krylov:
-        """The space of the smallest residual alone."""
-        return Krylov.of(self.value(), self.basis.combine(self.beta * self.normal[:, :1] * self.normal))
+    def smallest(self) -> tuple[Tensor, Tensor]:
+        """Where the residual is the smallest over the space, and that residual: what a new space may begin with."""
+        return self.value(), self.basis.combine(self.beta * self.normal[:, :1] * self.normal)
 
 
 def _most(vector: Tensor) -> int:

@@ -134,10 +134,7 @@ class Update:
         if steps:
             known = flat.shape == self.layout.shapes[0]
             newest = newest if known else [state.view(self.layout.dims) for state in newest]
-            for left in range(steps, 0, -1):
-                image = self._native(newest[0])
-                image = torch.lerp(image, newest[0], damping) if damping else image
-                newest = [image, *newest[:2]] if left < 3 else [image]  # what is let go at once is used again, from the cache
+            newest = self._native(newest, steps, damping)
             newest = newest if known else [state.reshape_as(flat) for state in newest]
         return newest
 
@@ -145,20 +142,28 @@ class Update:
         """Whether F can be called on the tensor that a flat state is, without detours."""
         return self._plain and self.called and self._randomness.idle and self._autocast.is_on and not flat.is_inference()
 
-    def _native(self, h: Tensor) -> Tensor:
-        """F(h) in the shape that F knows, with the checks that every call needs; the first is checked in full."""
-        version = h._version
+    def _native(self, newest: list[Tensor], steps: int = 1, damping: float = 0.0) -> list[Tensor]:
+        """What `advance` does, from the last states on, in the shape that F knows, with the checks that every call needs.
+
+        Of the first call of all, what F returns is checked in full.
+        """
+        function, args, h = self.function, self.args, newest[0]
+        shape, dtype = h.shape, h.dtype
         try:
-            image = self.function(h, *self.args)
+            for left in range(steps, 0, -1):
+                version = h._version
+                image = function(h, *args)
+                if h._version != version:
+                    raise SteadyStateError(_IN_PLACE)
+                alike = type(image) is Tensor and image.shape == shape and image.dtype is dtype and image.layout is torch.strided
+                if not (alike and self.called):
+                    image = self.layout.check(image)[0]
+                h = torch.lerp(image, h, damping) if damping else image
+                newest = [h, *newest[:2]] if left < 3 else [h]  # what is let go at once is used again, from the cache
         except Exception as error:
             self._explain(error)
             raise
-        if h._version != version:
-            raise SteadyStateError(_IN_PLACE)
-        alike = type(image) is Tensor and image.shape == h.shape and image.dtype is h.dtype and image.layout is torch.strided
-        if alike and self.called:
-            return image
-        return self.layout.check(image)[0]
+        return newest
 
     def linearise(self, leaves: list[Tensor], twice: bool = True) -> list[Tensor]:
         """F at a state that needs gradients, with the graph that products with J run through.
@@ -180,7 +185,7 @@ class Update:
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
         if self._plain and not leaves[0].is_inference():
-            return [self._native(leaves[0])]
+            return self._native(leaves)[:1]
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
         result = self.function(self.layout.nest(leaves), *self.args)
         for leaf, version in zip(leaves, versions, strict=True):
@@ -202,7 +207,7 @@ class Update:
         layout = self.layout
         if self._plain and not flat.is_inference():
             known = flat.shape == layout.shapes[0]
-            image = self._native(flat) if known else self._native(flat.view(layout.dims)).reshape_as(flat)
+            image = self._native([flat])[0] if known else self._native([flat.view(layout.dims)])[0].reshape_as(flat)
         else:
             # Inference tensors count no versions: at the first call their values are compared.
             before = flat.clone() if flat.is_inference() and not self.called else None

@@ -31,6 +31,7 @@ HOLDS, FAILS, NOT_APPLICABLE = "holds", "does not hold", "not applicable"
 CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
 AGAINST = "; trend: against it"
 FEWER_AGAINST, FEWER_FOR = "; for it so far, longer trials against it", "; against it so far, longer trials for it"
+WITHOUT_PREMISE = "; its premise fails so far"
 """The trend of what was not tested at length."""
 MARKS = {AT_LENGTH: "✓", SHORTER: "✓", HOLDS: "✓", CONTRADICTED: "✗", FAILS: "✗", PREMISE: "✗", READING: "◐"}
 """Before the words of a verdict, so that it does not hang on its colour; all others have a –."""
@@ -124,7 +125,7 @@ class Finding:
             return Verdict(NO_DATA)
         full, trend = self.length is None or self.length.full, ""
         if not self.premise:
-            name = PREMISE
+            name, trend = (PREMISE, "") if full else (UNTESTED, WITHOUT_PREMISE)
         elif Outcome.YES in self.readings and Outcome.NO in self.readings:
             name = READING
         elif Outcome.NOISE in self.readings:

@@ -28,7 +28,7 @@ from steadygrad.paper.report.verdicts import Findings, held, kind, mark
 Caller = Callable[..., str] | None
 Claims = Sequence[ModuleType | str]
 """The files of a section's claims, and templates that need no code of their own."""
-BANDS = "Lines: median over seeds; bands: from the lowest to the highest seed."
+BANDS = "Lines: median over seeds, where there are several; bands: from the lowest to the highest seed."
 FILTERS = ("short", "number", "percent", "rough", "span", "plural", "unbroken")
 """Functions of text.py that templates use."""
 

@@ -167,6 +167,7 @@ def settings(found: Sorted) -> Table:
         varied["T with mini-batches drawn anew"] = sorted({cell.T for cell in mode.cells if cell.setting["shuffle"]})
         told = next(trial.config for trial in (*mode.tuned, *mode.errors, *mode.costs)) | {
             **{name: ", ".join(map(str, filter(None, values))) or "–" for name, values in varied.items()},
+            "repeats": next((trial.config["repeats"] for trial in mode.costs), None),  # tuning has none
             "seeds of tuning": seeds_of(mode.tuned),
             "trials not shown: other settings or seeds": mode.left_out,
         }

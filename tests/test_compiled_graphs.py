@@ -1,0 +1,129 @@
+"""Graphs of torch.compile are built once and not for ever, keep nothing alive, and leave torch as it was."""
+
+import gc
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from compiling import CHUNK, STEPS, advance, builds, closure, eager_series, eager_steps, updates
+from problems import relative
+from steadygrad import SteadyStateWarning
+from steadygrad.update import program
+from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
+from steadygrad.update.jacobian import Jacobian
+
+pytestmark = pytest.mark.usefixtures("forgotten")
+
+
+@pytest.mark.usefixtures("traced")
+class TestGraphsAreBuiltOnce:
+    def test_while_an_optimiser_changes_the_parameters_in_place(self):
+        cell = nn.GRUCell(4, 6, dtype=torch.float64)
+        optimiser = torch.optim.Adam(cell.parameters(), lr=0.1)
+        h0 = torch.zeros(3, 6, dtype=torch.float64)
+        seen = []
+        for _ in range(4):
+            x = torch.randn(3, 4, dtype=torch.float64)  # with a new closure over a new input at each step
+            update, flat = updates(lambda h, x=x: cell(x, h), h0)
+            h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
+            assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-12
+            jacobian = Jacobian(update, h)
+            z, *_ = CompiledJacobian(jacobian, CHUNK).add_terms(torch.zeros_like(h), torch.ones_like(h), 4)
+            assert relative(z, eager_series(jacobian.dense(), torch.ones_like(z), 4)[0]) < 1e-12
+            optimiser.zero_grad()
+            torch.autograd.backward(jacobian.outputs, [z.view(3, 6)])
+            optimiser.step()
+            seen.append(h)
+        assert not torch.allclose(seen[0], seen[-1])
+        assert builds() == [1]
+
+    def test_for_another_model_of_the_same_structure(self):
+        for _ in range(6):
+            cell = nn.GRUCell(4, 6)
+            advance(lambda h, cell=cell: cell(torch.ones(3, 4), h), torch.zeros(3, 6))
+        assert builds() == [1]
+
+    def test_for_cotangents_of_any_stride(self):
+        update, flat = updates(*closure(torch.float64)[:2])
+        jacobian = CompiledJacobian(Jacobian(update, flat), CHUNK)
+        ones = torch.ones_like(flat)
+        a = jacobian.add_terms(torch.zeros_like(flat), ones, 2)[0]
+        assert torch.equal(
+            a, jacobian.add_terms(torch.zeros_like(flat), torch.ones(1, 1, dtype=flat.dtype).expand_as(flat), 2)[0]
+        )
+        assert builds() == [1]
+
+    def test_for_each_of_twelve_updates_behind_one_piece_of_code(self):
+        def of(cell):
+            return lambda h: 0.5 * cell(h)
+
+        cells = [nn.Sequential(*[nn.Linear(4, 4) for _ in range(depth)]) for depth in range(1, 13)]
+        for _ in range(2):
+            for cell in cells:
+                update, flat = updates(of(cell), torch.ones(2, 4))
+                h = CompiledUpdate(update, CHUNK).advance(flat, 2)[0]
+                assert relative(h, eager_steps(update, flat, 2)[0]) < 1e-6
+        assert builds() == [1] * 12
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_number_that_changes_with_every_call_ends_the_building():
+    h0 = torch.ones(2, 3)
+    found = []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for i in range(program.MAX_BUILDS + 4):
+            found.append(advance(lambda h, i=i: h / (2 + i), h0, steps=2))
+    assert torch.allclose(torch.stack(found)[:, 0, 0], torch.tensor([(2.0 + i) ** -2 for i in range(len(found))]))
+    assert ["Make it a tensor" in str(warning.message) for warning in seen] == [True]
+    assert builds() == [program.MAX_BUILDS + 1]
+
+
+@pytest.mark.usefixtures("traced")
+def test_ever_new_shapes_stay_eager_after_some():
+    def halved(h):
+        return 0.5 * h
+
+    for rows in range(1, program.MAX_LAYOUTS + 1):
+        advance(halved, torch.ones(rows, 3))
+    with pytest.warns(SteadyStateWarning, match="different shapes"):
+        advance(halved, torch.ones(50, 3))
+    advance(halved, torch.ones(51, 3))
+    advance(halved, torch.ones(1, 3))  # known ones still have their graphs
+    assert builds() == [1] * program.MAX_LAYOUTS
+
+
+@pytest.mark.usefixtures("traced")
+def test_graphs_keep_no_tensor_of_the_user_alive():
+    def made():
+        W = torch.randn(3, 3)
+        advance(lambda h: 0.1 * h @ W, torch.ones(2, 3))
+        return weakref.ref(W)
+
+    W = made()
+    gc.collect()
+    assert builds() == [1]
+    assert W() is None
+
+
+def test_torch_is_left_as_it_was():
+    W = torch.randn(3, 3, requires_grad=True)
+
+    def checkpointed(h):
+        return checkpoint(lambda h: 0.1 * torch.tanh(h @ W), h, use_reentrant=False)
+
+    advance(checkpointed, torch.ones(2, 3))  # torch._dynamo is loaded now
+    config = torch._dynamo.config.get_config_copy()
+    update, flat = updates(checkpointed, torch.ones(2, 3))
+    eager = Jacobian(update, flat)
+    with pytest.warns(SteadyStateWarning, match="run eagerly"):  # torch.func.vjp and checkpoint do not compile together
+        z, *_ = CompiledJacobian(eager, CHUNK).add_terms(torch.zeros_like(flat), torch.ones_like(flat), 2)
+    assert relative(z, eager_series(eager.dense(), torch.ones_like(flat), 2)[0]) < 1e-6
+    assert torch._dynamo.config.get_config_copy() == config
+    assert torch._C._autograd._saved_tensors_hooks_is_enabled()
+    assert torch._C._functorch.peek_interpreter_stack() is None
+    assert torch.is_grad_enabled()
