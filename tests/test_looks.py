@@ -27,9 +27,22 @@ def test_the_end_is_looked_at_where_it_is_a_little_further_than_one_dares_to_loo
 
 
 def test_what_problems_need_that_go_on_is_forecast_without_those_that_have_ended():
-    history = History(halves=True)
+    history = History()
     for step in (1, 5, 9):
         history.note(step, numpy.array([1e-9, 1e-9, 1.0 / step]), numpy.array([1e-4, 1e-4, 1e5 / step]))
     assert history.steps_left_of_half() == 1.0
     history.only(numpy.array([False, False, True]))
     assert history.steps_left_of_half() == history.steps_left() > 1.0
+
+
+def test_several_small_problems_are_looked_at_half_as_often_as_one_and_as_often_where_they_are_large():
+    def looks(rows, size, batch_dims):
+        x = torch.linspace(1, 2, rows * size).reshape(rows, size)
+        solution = sg.steady_state(
+            lambda h, x: 0.95 * h + x, torch.zeros(rows, size), x, forward=sg.Picard(max_steps=500), batch_dims=batch_dims
+        )
+        return [step for step, _ in solution.residuals][:4]
+
+    assert looks(8, 4, 0) == [1, 2, 10, 18]
+    assert looks(8, 4, 1) == [1, 2, 18, 34]
+    assert looks(8, 2048, 1) == [1, 2, 10, 18]

@@ -148,8 +148,8 @@ class TestLooksAlso:
         with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
             gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3, atol=1e-9))
 
-    @pytest.mark.parametrize("failing", ["slow", "nowhere"])
-    def test_at_the_problems_that_did_succeed(self, failing):
+    @pytest.mark.parametrize(("failing", "rtol"), [("slow", 1e-2), ("nowhere", 1e-3)])
+    def test_at_the_problems_that_did_succeed(self, failing, rtol):
         """One problem has too far to go, or no finite state; the others are said to be steady, and their gradient is off."""
         update, w, start = fast_derivative(rows=3)
         spoilt = {"slow": lambda h: h - 1e-4 * (h - 5), "nowhere": lambda h: torch.exp(h + 9) + 1}[failing]
@@ -158,7 +158,7 @@ class TestLooksAlso:
             return torch.cat([update(h)[:2], spoilt(h[2:])])
 
         with pytest.warns(sg.SteadyStateWarning, match="1 of 3|" + SHIFTS) as caught:
-            solution = sg.steady_state(some, start + 1e-3, forward=sg.Picard(rtol=1e-3), batch_dims=1)
+            solution = sg.steady_state(some, start + 1e-3, forward=sg.Picard(rtol=rtol), batch_dims=1)
             assert solution.status is not sg.Status.CONVERGED
             (found,) = torch.autograd.grad(solution.value[:2].sum(), w)
         assert any(SHIFTS in str(warning.message) for warning in caught)

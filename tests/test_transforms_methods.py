@@ -104,7 +104,8 @@ def test_truncated_methods_give_each_entry_what_it_gets_alone(gradient, forward,
         return torch.autograd.grad(value(*leaves).square().sum(), leaves)
 
     expected = tuple(torch.stack(parts) for parts in zip(*(alone(x) for x in X), strict=True))
-    torch.testing.assert_close(per_sample(value, W, X), expected, rtol=rtol, atol=rtol / 100)
+    # Those who end later are nearer to the steady state, by what the stop allows of the whole.
+    torch.testing.assert_close(per_sample(value, W, X), expected, rtol=rtol, atol=rtol / 100 if forward.counts else rtol)
 
 
 @pytest.mark.parametrize("gradient", [g for g in TRUNCATED if g != sg.Implicit(sg.NormalCG(steps=2))], ids=repr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ COARSE = 16.0
 """In half precision one per cent is out of reach: there, so many roundings."""
 
 
+@cache
 def trusted_in(precision: torch.dtype) -> float:
     """The largest estimated distance from the solution with which an iterate passes for converged."""
     return max(TRUSTED, COARSE * torch.finfo(precision).eps)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from steadygrad.iteration.norms import Mask, Numbers
-from steadygrad.iteration.plain import negated, over, smallest, some, where
+from steadygrad.iteration.plain import highest_in, lowest_in, negated, over, smallest, some, where
 
 PATIENCE = 100
 """Steps without a residual one per cent smaller after which an iteration stagnates."""
@@ -19,7 +19,7 @@ BETTER = 0.99
 class History:
     """The residuals of the open problems, look by look: a float for a single problem of one leaf, else an array of all."""
 
-    def __init__(self, halves: bool) -> None:
+    def __init__(self) -> None:
         self.steps: list[int] = []
         self.totals: list[Any] = []
         """The norms of the residuals."""
@@ -27,11 +27,8 @@ class History:
         """By what factor each residual is too large."""
         self.lowest = math.inf
         """The smallest norm of all."""
-        self._halves = halves
         self._worst: list[float] = []
         """The largest excess."""
-        self._middle: list[float] = []
-        """The median excess, where it matters when half of the problems will have ended."""
 
     def note(self, step: int, total: Any, excess: Any) -> None:
         """Take note of a look."""
@@ -42,10 +39,8 @@ class History:
             self._worst.append(excess)
             self.lowest = min(self.lowest, total)
             return
-        self.lowest = min(self.lowest, float(total.min()))
-        self._worst.append(float(excess.max()))
-        if self._halves:
-            self._middle.append(_median(excess))
+        self.lowest = min(self.lowest, lowest_in(total))
+        self._worst.append(highest_in(excess))
 
     @property
     def worst(self) -> float:
@@ -54,15 +49,15 @@ class History:
 
     def steps_left(self) -> float:
         """Steps to the tolerance, of the slowest, at the rate of late; infinite where a residual does not fall."""
-        return self._left(self._worst)
+        begun = self._begun_to_fall()
+        return self._left(begun, self._worst[begun], self._worst[-1])
 
     def steps_left_of_half(self) -> float:
         """The same until half of the open problems are there."""
-        return self._left(self._middle)
-
-    def _left(self, excess: list[float]) -> float:
         begun = self._begun_to_fall()
-        now, then = excess[-1], excess[begun]
+        return self._left(begun, _median(self.excess[begun]), _median(self.excess[-1]))
+
+    def _left(self, begun: int, then: float, now: float) -> float:
         if now <= 1:
             return 1.0
         if not now < then < math.inf:
@@ -112,9 +107,7 @@ class History:
         self.totals = list(_table(self.totals)[:, stay])
         self.excess = list(_table(self.excess)[:, stay])
         self.lowest = float(_table(self.totals).min())
-        self._worst = [float(excess.max()) for excess in self.excess]
-        if self._halves:
-            self._middle = [_median(excess) for excess in self.excess]
+        self._worst = [highest_in(excess) for excess in self.excess]
 
 
 def _median(entries: Numbers) -> float:

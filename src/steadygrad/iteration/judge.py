@@ -15,7 +15,7 @@ import numpy
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.history import PATIENCE, History
 from steadygrad.iteration.norms import Mask, Numbers, Rows
-from steadygrad.iteration.plain import finite, larger, largest, negated, over, smallest, some, where
+from steadygrad.iteration.plain import finite, highest_in, larger, largest, lowest_in, negated, over, smallest, some, where
 from steadygrad.iteration.solver import Forecast
 from steadygrad.solution import Status
 
@@ -40,7 +40,7 @@ class Judge:
     What is noted at a look is a float for a single problem of one leaf, else an array with a row an open problem.
     """
 
-    def __init__(self, goal: Goal, problems: int, halves: bool) -> None:
+    def __init__(self, goal: Goal, problems: int) -> None:
         self.goal = goal
         self.alone = problems == 1 and len(goal.sizes) == 1
         self.open = numpy.arange(problems)
@@ -59,7 +59,7 @@ class Judge:
         """(all problems, leaves): what residuals are relative to, at their last look."""
         self.total: Any = math.inf
         """The residual norms at the last look."""
-        self.history = History(halves)
+        self.history = History()
         self._tolerance = goal.negligible if goal.rtol is None else goal.rtol
         self._scale: Any = float(self.scale[0, 0]) if self.alone else self.scale
         self._size: Any = 0.0
@@ -92,7 +92,7 @@ class Judge:
         self.trace.append((step, relative))
         goal, least, high = self.goal, excess, self.total
         if not self.alone:
-            least, high = excess.min(), high.max()
+            least, high = lowest_in(excess), highest_in(high)
         if step >= goal.limit or not least > 1 or not math.isfinite(high) or math.isnan(relative):
             return True
         return goal.rtol is not None and (high > goal.growth * self.history.lowest or self.history.stagnates())
@@ -110,20 +110,20 @@ class Judge:
         return over(residual, allowed), over(residual, scale)
 
     def _of_many(self, residual: Numbers, size: Numbers, reach: Callable[[], Numbers] | None) -> tuple[Numbers, float]:
-        goal = self.goal
+        goal, total = self.goal, _whole(residual)
         if goal.scale is None:
-            near = True if not self.trace else (_whole(residual) <= self.first[self.open])[:, None]
+            near = True if not self.trace else (total <= self.first[self.open])[:, None]
             self._largest = numpy.where(near, numpy.fmax(self._largest, size), self._largest)
             self._size, self._scale = size, numpy.fmax(size, goal.rounding * self._largest)
         if reach is not None and goal.rtol is not None:
             self._scale = self._with_vanishing_leaves(residual, reach)
-        relative = residual / self._scale
-        excess = relative / self._tolerance if not goal.atol else residual / (self._scale * self._tolerance + goal.atol)
-        total, relative, excess = _whole(residual), _largest_of(relative), _largest_of(excess)
-        if not total.all():
+        relative = _largest_of(residual / self._scale)
+        allowed = self._scale * self._tolerance + goal.atol if goal.atol else None
+        excess = relative / self._tolerance if allowed is None else _largest_of(residual / allowed)
+        if lowest_in(total) == 0:
             relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         self.total = total
-        return excess, relative.max().item()
+        return excess, highest_in(relative)
 
     def _with_vanishing_leaves(self, residual: Numbers, reach: Callable[[], Numbers]) -> Numbers:
         """The scale with that of leaves that rest at zero, which have no size of their own: what they can become.
@@ -143,7 +143,7 @@ class Judge:
     def forecast(self) -> Forecast:
         """What the open problems still need, at the rate of the later half of their steps."""
         first = float(self.first[0]) if self.alone else self.first[self.open]
-        grown = over(self.total, first) if self.alone else (self.total / first).max()
+        grown = over(self.total, first) if self.alone else highest_in(self.total / first)
         worst, history = self.history.worst, self.history
         return Forecast(history.steps[-1], history.steps_left(), float(grown), math.log(worst) if worst > 0 else -math.inf)
 

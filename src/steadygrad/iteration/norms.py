@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.iteration.plain import highest_in, lowest_in
 from steadygrad.state.shards import current, greatest, total
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -27,28 +28,21 @@ def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]
     `sizes` are the columns of each leaf; a vector of one column is a norm already. Where squares would leave the range of
     the dtype, the vector is scaled by its largest entry first.
     """
-    with torch.no_grad():
-        if current() is not None:
-            return _of_all_ranks(vectors, sizes)
-        if len(sizes) == 1 and len(vectors[0]) == 1 and (plain := _plain_of_one(vectors)) is not None:
-            return [numpy.array([[norm]]) for norm in plain]
-        low, high = SAFE[vectors[0].dtype]
-        if len(sizes) == 1:  # the innermost loop
-            norms = [_of_one_leaf(vector, sizes[0]) for vector in vectors]
-        else:
-            norms = [_norms(vector, sizes, _plain) for vector in vectors]
-        # One array for all of them, since each operation on one takes as long as ten on a float.
-        found: Numbers = (norms[0] if len(norms) == 1 else torch.cat(norms)).cpu().numpy().astype(numpy.float64)
-        if not (low < found.min() and found.max() < high):
-            found = torch.cat([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy()
-        ends = list(accumulate(map(len, norms)))
-        return [found[end - len(norm) : end] for norm, end in zip(norms, ends, strict=True)]
-
-
-def _of_one_leaf(vector: Tensor, size: int) -> Tensor:
-    if vector.shape[1] == 1 and size != 1:
-        return vector.abs()
-    return torch.linalg.vector_norm(vector, dim=1, keepdim=True)
+    if current() is not None:
+        return _of_all_ranks(vectors, sizes)
+    vectors = [vector.detach() for vector in vectors]
+    if len(sizes) == 1 and vectors[0].shape[0] == 1 and (plain := _plain_of_one(vectors)) is not None:
+        return [numpy.array([[norm]]) for norm in plain]
+    low, high = SAFE[vectors[0].dtype]
+    norms = [_norms(vector, sizes, _plain) for vector in vectors]
+    # One array for all of them, since each operation on one takes as long as ten on a float.
+    found: Numbers = (norms[0] if len(norms) == 1 else torch.cat(norms)).cpu().numpy().astype(numpy.float64)
+    if not (low < lowest_in(found) and highest_in(found) < high):
+        found = torch.cat([_norms(vector, sizes, _scaled) for vector in vectors]).cpu().numpy()
+    if len(vectors) == 1:
+        return [found]
+    ends = list(accumulate(vector.shape[0] for vector in vectors))
+    return [found[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def norms_of_one(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[float]:
@@ -103,18 +97,18 @@ def _norms(vector: Tensor, sizes: Sequence[int], norm: Any) -> Tensor:
     if vector.shape[1] == 1 and sum(sizes) != 1:
         return vector.abs().expand(-1, len(sizes))
     if len(sizes) == 1:
-        return norm(vector).unsqueeze(1)
-    return torch.stack([norm(part) for part in vector.split(list(sizes), dim=1)], dim=1)
+        return norm(vector)
+    return torch.cat([norm(part) for part in vector.split(list(sizes), dim=1)], dim=1)
 
 
 def _plain(part: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(part, dim=1)
+    return torch.linalg.vector_norm(part, dim=1, keepdim=True)
 
 
 def _scaled(part: Tensor) -> Tensor:
     largest = part.abs().amax(dim=1, keepdim=True).double()
     usable = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
-    return torch.linalg.vector_norm(part.double() / usable, dim=1) * usable[:, 0]
+    return torch.linalg.vector_norm(part.double() / usable, dim=1, keepdim=True) * usable
 
 
 def norms(vector: Tensor) -> list[float]:

@@ -42,11 +42,10 @@ def smallest(entries: Sequence[Any]) -> Any:
 
 
 def over(a: Any, b: Any) -> Any:
-    """a / b, infinite where only b is zero; zero where both are."""
+    """a / b, infinite where only b is zero; zero where both are. The driver has numpy say nothing of that."""
     if isinstance(a, float) and isinstance(b, float):
         return a / b if b else math.copysign(math.inf, a) if a else 0.0
-    with numpy.errstate(all="ignore"):
-        return numpy.where(a == 0, 0.0, a / b)
+    return numpy.where(a == 0, 0.0, a / b)
 
 
 def root(a: Any) -> Any:
@@ -59,7 +58,17 @@ def finite(a: Any) -> Any:
 
 def some(condition: Any) -> bool:
     """Whether it holds for any problem."""
-    return condition if isinstance(condition, bool) else bool(condition.any())
+    return condition if isinstance(condition, bool) else bool(highest_in(condition))
+
+
+def lowest_in(numbers: Any) -> float:
+    """The smallest number in an array, NaN if one is: found by its place, in a fraction of the time that `min` takes to start."""
+    return numbers.item(numbers.argmin())
+
+
+def highest_in(numbers: Any) -> float:
+    """The largest number in an array, NaN if one is."""
+    return numbers.item(numbers.argmax())
 
 
 def _reduced(entries: Sequence[Any], of_floats: Any, of_arrays: Any) -> Any:

@@ -93,7 +93,7 @@ class Run:
         self.recent: deque[Any] = deque([solver.keep_for_residual(self.state)], maxlen=goal.remembered)
         self.iterates: dict[int, Tensor] = {}
         self.divide = divide and problems > 1
-        self.judge = Judge(goal, problems, self.divide)
+        self.judge = Judge(goal, problems)
         self.kept = Kept(solver, self.judge, problems)
         self.gain: Numbers = numpy.zeros(problems)
         self.distance: Numbers = numpy.empty(problems)
@@ -221,11 +221,11 @@ class Run:
         if self.goal.rtol is None:
             return self.goal.due(self.step, math.inf if self.goal.scale is None else self.judge.history.steps_left())
         left = self.judge.history.steps_left()
-        if self.divide and len(self.judge.open) > 1:
-            half = self.judge.history.steps_left_of_half()
-            if self._pays(len(self.judge.open) // 2, self._expected(left) - half):
-                left = half
-        return self._strides.further(self.step, self.goal.due(self.step, left, self.solver.cheap(self.state)), left)
+        half, expected = len(self.judge.open) // 2, self._expected(left)
+        if self.divide and self._pays(half, expected):  # at best
+            sooner = self.judge.history.steps_left_of_half()
+            left = sooner if self._pays(half, expected - sooner) else left
+        return self._strides.next_look(self.state, self.step, left)
 
     def _expected(self, left: float) -> float:
         """Steps that are likely to be taken: as many again where nothing can be told, and never more than the limit."""

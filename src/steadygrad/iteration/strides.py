@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.goal import Goal
+from steadygrad.iteration.goal import FEW, FEW_CHEAP, FEW_OF_MANY, Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.norms import norms_of_one, within_range
 from steadygrad.iteration.solver import Iteration
+from steadygrad.state.shards import columns_of_all
 
 FURTHER = 32
 """Steps that a small compiled problem may go ahead of a look, or as many as it has taken: they are cheap, and a look is not."""
@@ -19,6 +20,8 @@ SINGLY = 3
 """Steps that are taken one by one rather than in a stride: a graph costs as much as three small steps, whatever it holds."""
 LARGE = 2**14
 """Numbers of a state above which a step in a graph takes as long as one that is not."""
+LITTLE = 2**13
+"""Numbers of a state up to which a look at several rows or leaves takes as long as some steps."""
 
 
 class Measured(NamedTuple):
@@ -46,6 +49,11 @@ class Strides:
         self._solver, self._judge, self._possible = solver, judge, possible
         self._goal: Goal = judge.goal
         self._large = start.numel() > LARGE
+        columns = columns_of_all(start.shape[1])
+        seldom = start.shape[0] * columns <= LITTLE and not judge.alone
+        if type(solver).turn is not Iteration.turn:  # to a Krylov space, which in few numbers is soon full
+            seldom = seldom and columns >= 4 * FEW_OF_MANY
+        self._few = FEW_OF_MANY if seldom else FEW_CHEAP
         self._singly = 0
         """The step up to which steps are taken one by one, after a first stride that led away."""
         self.length = 0
@@ -71,8 +79,12 @@ class Strides:
         few = rest <= SINGLY and (step > 0 or not self._judge.alone)
         return due if self._large or rest == 0 or few else due - rest + self.length
 
-    def further(self, step: int, due: int, left: float) -> int:
-        """The next look of a small compiled problem, further ahead than that of others where so many steps are left."""
+    def next_look(self, state: Any, step: int, left: float) -> int:
+        """When to look again with so many steps left to a tolerance: further ahead where steps are cheaper than a look.
+
+        Much further in a small compiled problem.
+        """
+        due = self._goal.due(step, left, self._few if self._solver.cheap(state) else FEW)
         if not self.compiled or self._large or step < max(self._singly, self.length) or not math.isfinite(left):
             return due
         return max(due, min(step + min(math.ceil(left), max(FURTHER, step)), self._goal.limit))

@@ -155,11 +155,12 @@ def _judged(status: Status, residual: float, error: float, growth: float, rtol: 
     """The status of one row. `growth` is ‖z‖ / ‖b‖."""
     if not math.isfinite(residual):
         return Status.NONFINITE
-    rounded = torch.finfo(precision).eps * max(growth, 1.0)  # what the rounding of z leaves of the residual, and that of J of z
-    least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
-    at_floor = residual <= least and error <= max(rtol, ROUNDING * rounded)
-    if status is Status.STAGNATED and at_floor:
-        status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖, or where large terms of Jᵀz cancel
+    if status is Status.STAGNATED:
+        # What the rounding of z leaves of the residual, and that of J of z.
+        rounded = torch.finfo(precision).eps * max(growth, 1.0)
+        least = min(max(FLOOR * rounded, NEARLY), FAR_ABOVE * rtol)
+        if residual <= least and error <= max(rtol, ROUNDING * rounded):
+            status = Status.CONVERGED  # as good as rounding allows where ‖z‖ ≫ ‖b‖, or where large terms of Jᵀz cancel
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
     return status
