@@ -24,8 +24,11 @@ STRETCH = 1.3
 """But a little further where that is said to be the end: better than one more look just before it."""
 FEW = 4
 """But so many steps may always be taken ahead where a rate is known."""
-FEW_CHEAP = 8
-"""The same for solvers whose steps are no more than a call of F or a product: a look takes as long as one or two of them."""
+FEW_CHEAP = 12
+"""The same for solvers whose steps are no more than a call of F or a product: a look takes as long as one or two of them. On 96
+networks of ρ = 0.2 to 0.95, 8 takes as many steps and 15 % more looks, 16 takes 2 % more steps."""
+FEW_TURNING = 8
+"""The same for solvers of several phases: they see at looks how the residual bends, and turn by that."""
 FEW_OF_MANY = 16
 """The same for several problems or leaves that are few numbers together: a look at them takes as long as three steps, one at
 which some end as long as eight. On 216 batches this saves a fifth of the looks and takes one step in a hundred more."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.goal import FEW, FEW_CHEAP, FEW_OF_MANY, Goal
+from steadygrad.iteration.goal import FEW, FEW_CHEAP, FEW_OF_MANY, FEW_TURNING, Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.norms import norms_of_one, within_range
 from steadygrad.iteration.solver import Iteration
@@ -50,10 +50,11 @@ class Strides:
         self._goal: Goal = judge.goal
         self._large = start.numel() > LARGE
         columns = columns_of_all(start.shape[1])
+        turns = type(solver).turn is not Iteration.turn
         seldom = start.shape[0] * columns <= LITTLE and not judge.alone
-        if type(solver).turn is not Iteration.turn:  # to a Krylov space, which in few numbers is soon full
+        if turns:  # to a Krylov space, which in few numbers is soon full
             seldom = seldom and columns >= 4 * FEW_OF_MANY
-        self._few = FEW_OF_MANY if seldom else FEW_CHEAP
+        self._few = FEW_OF_MANY if seldom else FEW_TURNING if turns else FEW_CHEAP
         self._singly = 0
         """The step up to which steps are taken one by one, after a first stride that led away."""
         self.length = 0
