@@ -124,6 +124,7 @@ def convolution(effort: Effort, solver: str) -> Figures:
     if torchdeq_loops.INSTALLED:
         settlers["torchdeq"] = by_torchdeq(solver)
     settlers["steadygrad"] = by_steadygrad(solver, batch_dims=1)
+    settlers["steadygrad, check=False"] = by_steadygrad(solver, batch_dims=1, check=False)
     settlers["steadygrad, all images as one problem"] = by_steadygrad(solver, batch_dims=0)
     trainers = {name: Trainer(copy.deepcopy(layer), settle, batches) for name, settle in settlers.items()}
     times = race({name: trainer.step for name, trainer in trainers.items()}, effort)
@@ -157,15 +158,16 @@ class Trainer:
         self.losses.append(loss.item())
 
 
-def by_steadygrad(solver: str, batch_dims: int) -> Callable[[Layer, Tensor, Tensor], tuple[Tensor, int]]:
+def by_steadygrad(solver: str, batch_dims: int, check: bool = True) -> Callable[[Layer, Tensor, Tensor], tuple[Tensor, int]]:
     if solver == "Anderson":
         forward, adjoint = sg.Anderson(max_steps=200, rtol=RTOL), sg.Anderson(max_steps=200, rtol=RTOL)
     else:
         forward, adjoint = sg.Picard(max_steps=200, rtol=RTOL), sg.Picard(max_steps=200, rtol=RTOL)
 
     def settle(layer: Layer, start: Tensor, u: Tensor) -> tuple[Tensor, int]:
+        gradient = sg.Implicit(adjoint, check=check)
         solution = sg.steady_state(
-            layer.update, start, u, forward=forward, gradient=sg.Implicit(adjoint), batch_dims=batch_dims, on_failure="ignore"
+            layer.update, start, u, forward=forward, gradient=gradient, batch_dims=batch_dims, on_failure="ignore"
         )
         return solution.value, solution.steps
 

@@ -211,6 +211,23 @@ class TestSaysNothing:
         solution.value.sum().backward()
         assert len(calls) == before
 
+    def test_where_it_was_not_asked_for(self):
+        """The cheap part of the certificate stays; nothing is evaluated for the rest."""
+        calls = []
+        update, w, start = fast_derivative()
+        forward, gradient = sg.Picard(rtol=1e-3), sg.Implicit(sg.Auto(rtol=1e-2), check=False)
+        _, solution = gradient_of(lambda h: calls.append(0) or update(h), w, start, forward=forward, gradient=gradient)
+        assert solution.adjoint.shift is None
+        assert solution.adjoint.gradient_error is None
+        assert solution.adjoint.converged
+        assert solution.adjoint.remaining != 0
+        assert len(calls) == solution.steps + 1
+        assert repr(gradient) == "Implicit(Auto(rtol=0.01), check=False)"
+
+    def test_check_is_a_bool(self):
+        with pytest.raises(TypeError, match="check must be True or False; got 'no'"):
+            sg.Implicit(sg.Auto(), check="no")
+
     def test_where_failures_are_ignored_but_shows_it(self):
         update, w, start = fast_derivative()
         _, solution = gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), on_failure="ignore")

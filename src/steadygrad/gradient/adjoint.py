@@ -101,6 +101,8 @@ class Adjoint:
     search: Search = NO_SEARCH
     sizes: Numbers | None = None
     """How large the leaves of the state are, where that differs much."""
+    check: bool = True
+    """Whether it is looked at what errors do to the gradient."""
     shards: Shards | None = field(default_factory=current, init=False)
     """How the state is divided over processes, when the backward pass comes."""
 
@@ -125,7 +127,7 @@ class Adjoint:
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.search.batch)
-            trust = Trust(jacobian, b, solved, units, self.solver.counts, self._roughly)
+            trust = Trust(jacobian, b, solved, units, self.solver.counts, self.check, self._roughly)
             doubts = Doubts() if transpose else trust.doubts(self.search.steady, changes)
             self.record.last = AdjointSolution(
                 status=problems.worst,

@@ -37,6 +37,10 @@ class Implicit(Gradient):
     Neumann-RBP (Liao et al. 2018). `initial="uniform"` draws z₀ from U[0, 1] as the paper's Algorithm 1 does; `seed` fixes
     the draw.
 
+    `check=False` leaves out the looks at what the distance of the state and the error of z do to the gradient, so that
+    `adjoint.shift` and `adjoint.gradient_error` are None. After loose tolerances they take an evaluation of F and a few products
+    each. All else of the certificate stays.
+
     >>> Implicit(Neumann(steps=20))
     Implicit(Neumann(steps=20))
     """
@@ -44,6 +48,7 @@ class Implicit(Gradient):
     solver: AdjointSolver | FixedPointSolver
     initial: Initial = "zeros"
     seed: int | None = None
+    check: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.solver, (AdjointSolver, FixedPointSolver)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -52,6 +57,8 @@ class Implicit(Gradient):
             raise ValueError(f'initial must be "zeros" or "uniform"; got {self.initial!r}.')
         if self.initial == "uniform" and isinstance(self.solver, (Neumann, Dense)):
             raise ValueError(f'{type(self.solver).__name__} has no start, so initial="uniform" would be ignored.')
+        if not isinstance(self.check, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"check must be True or False; got {self.check!r}.")
         if self.seed is not None and self.initial == "zeros":
             raise ValueError('seed is the seed of initial="uniform"; with initial="zeros" it would be ignored.')
 
@@ -80,7 +87,7 @@ class Implicit(Gradient):
         solver = self.adjoint
         start = Start(None if solver.counts else earlier, self.initial == "uniform", self.seed)
         sizes = None if search is NO_SEARCH else sizes_of(jacobian.update, jacobian.h)
-        return Adjoint(jacobian, solver, record, on_failure, self.solver, start, compile, search, sizes)
+        return Adjoint(jacobian, solver, record, on_failure, self.solver, start, compile, search, sizes, self.check)
 
     def solve(self, problem: Problem) -> Solved:
         ended = without_graph(problem)

@@ -61,13 +61,19 @@ class Trust:
     """Those in which the equation was solved; None for those of the state."""
     counts: bool
     """Whether an exact count of terms was asked for: it is not looked at closely, since its own error is larger."""
+    check: bool
+    """Whether anything may be looked at closely, for evaluations of F and products."""
     solve: Callable[[Jacobian, Tensor, bool], Tensor]
     """The solution of (I − Jᵀ) x = v or, with True, of (I − J) x = v, roughly."""
 
     def doubts(self, steady: Steady | None, changes: Errors) -> Doubts:
         """Of states said to be `steady`, None for none; `changes` are those of the loss still to come, one a problem."""
         shift, unsteady = (None, False) if steady is None else self._rest_of_the_way(steady, changes)
-        return Doubts(unsteady, None if shift is None else shift.gradient, None if self.counts else self._parts())
+        return Doubts(unsteady, None if shift is None else shift.gradient, self._parts() if self._closely else None)
+
+    @property
+    def _closely(self) -> bool:
+        return self.check and not self.counts
 
     @property
     def _trusted(self) -> float:
@@ -91,7 +97,7 @@ class Trust:
             if not steady.said.any():
                 return None, False
         moves = self._loss_moves(steady, numpy.array(changes.values()))
-        shift = None if self.counts else self._shift(steady, moves)
+        shift = self._shift(steady, moves) if self._closely else None
         far = shift is not None and shift.distance > SLACK * self._trusted
         return shift, far or bool((moves > self._trusted).any())
 
