@@ -132,7 +132,8 @@ def apart(measure: Callable[..., Figures], groups: Sequence[str], effort: Effort
         # Tests only see that everything runs, and a new process takes seconds to import torch.
         figures = measure(effort, group, *setting) if effort.tiny else in_fresh_process(measure, effort, group, *setting)
         for name, values in figures.items():
-            found[name] = values | found.get(name, {})
+            known = found.setdefault(name, {})
+            known |= {way: value for way, value in values.items() if way not in known}
     return found
 
 

@@ -8,6 +8,7 @@ import torch
 
 import steadygrad as sg
 from steadygrad.iteration.error import PUT_OFF
+from steadygrad.iteration.norms import leaf_norms
 from steadygrad.peak_memory import peak_memory
 
 IMPLICIT = [
@@ -121,3 +122,11 @@ def test_certificates_that_are_kept_hold_no_vectors():
     train(300)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024  # kB
     assert len({adjoint.error_estimate for adjoint in kept}) == 1
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_norms_take_no_copy_of_a_state_however_small_or_large_its_numbers(size):
+    state = torch.full((1, 2**16), size)
+    held = peak_memory(lambda: leaf_norms([state], [2**16]))
+    assert held < 0.2 * state.numel() * state.element_size()
+    assert leaf_norms([state], [2**16])[0][0, 0] == pytest.approx(2**8 * size, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ Rows: TypeAlias = "slice | numpy.ndarray[Any, numpy.dtype[numpy.int64]]"
 
 SAFE = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}
 """Between these the squares of a norm's terms stay within the range of the dtype, with room for a million of them."""
+
+PIECE, PIECES = 2**10, 64
+"""Columns that are copied to float64 at a time, at least; and how many such copies there are at the most."""
 
 
 def leaf_norms(vectors: Sequence[Tensor], sizes: Sequence[int]) -> list[Numbers]:
@@ -106,9 +110,11 @@ def _plain(part: Tensor) -> Tensor:
 
 
 def _scaled(part: Tensor) -> Tensor:
-    largest = part.abs().amax(dim=1, keepdim=True).double()
+    """Piece by piece: a float64 copy of all of it would be as much memory as two states."""
+    largest = torch.linalg.vector_norm(part, ord=math.inf, dim=1, keepdim=True).double()
     usable = torch.where((largest > 0) & largest.isfinite(), largest, torch.ones_like(largest))
-    return torch.linalg.vector_norm(part.double() / usable, dim=1, keepdim=True) * usable
+    pieces = part.split(max(PIECE, part.shape[1] // PIECES), dim=1)
+    return _plain(torch.cat([_plain(piece.double() / usable) for piece in pieces], dim=1)) * usable
 
 
 def norms(vector: Tensor) -> list[float]:
