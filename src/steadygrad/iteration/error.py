@@ -172,7 +172,7 @@ def inner_products(vectors: list[Tensor], combined: Tensor | None = None) -> Ten
     gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
     for i, some in enumerate(zip(*(vector.split(rows) for vector in vectors), strict=True)):
         there = gram[i * rows : (i + 1) * rows]
-        for pieces in zip(*(vector.split(width, dim=1) for vector in some), strict=True):
+        for pieces in zip(*(vector.split(width, dim=1) for vector in some), strict=True) if width < size else [some]:
             block = torch.stack(pieces, dim=1).double()
             block = block if combined is None else combined @ block
             there.baddbmm_(block, block.mT)
