@@ -2,6 +2,7 @@
 
 import gc
 import resource
+import weakref
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ import steadygrad as sg
 from steadygrad.iteration.error import PUT_OFF
 from steadygrad.iteration.norms import leaf_norms
 from steadygrad.peak_memory import peak_memory
+from steadygrad.state import Layout
+from steadygrad.update import Update
 
 IMPLICIT = [
     lambda K: sg.Implicit(sg.Neumann(steps=K)),
@@ -130,3 +133,21 @@ def test_norms_take_no_copy_of_a_state_however_small_or_large_its_numbers(size):
     held = peak_memory(lambda: leaf_norms([state], [2**16]))
     assert held < 0.2 * state.numel() * state.element_size()
     assert leaf_norms([state], [2**16])[0][0, 0] == pytest.approx(2**8 * size, rel=1e-6)
+
+
+@pytest.mark.parametrize(("damping", "images"), [(0.0, 1), (0.5, 0)])
+def test_steps_hold_no_image_but_the_state(damping, images):
+    """Damped, the state is no image of F's either."""
+    made, alive = [], []
+
+    def settle(h):
+        alive.append(sum(image() is not None for image in made))
+        image = 0.5 * h + 1
+        made.append(weakref.ref(image))
+        return image
+
+    start = torch.zeros(8)
+    update = Update(settle, (), Layout.of(start, 0))
+    with torch.no_grad():
+        update.advance(start.view(1, -1), 20, damping)
+    assert max(alive[4:-2]) == images

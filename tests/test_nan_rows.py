@@ -27,6 +27,15 @@ def test_nan_row_with_args(options):
     assert relative(grad, torch.autograd.grad(plain.value.sum(), W)[0]) < 1e-4
 
 
+def test_a_row_at_rest_at_zero_beside_a_nan_row():
+    x = torch.tensor([[float("nan")], [0.0], [1.0]])
+    forward = sg.Picard(max_steps=1)
+    solution = sg.steady_state(
+        lambda h, x: 0.5 * h + x, torch.zeros(3, 1), x, forward=forward, batch_dims=1, on_failure="ignore", gradient="bptt"
+    )
+    assert [status.name for status in solution.problems.statuses] == ["NONFINITE", "CONVERGED", "MAX_STEPS"]
+
+
 def test_auto_with_a_nan_row_in_a_long_solve():
     W = (0.99 * torch.linalg.qr(torch.randn(80, 80, dtype=torch.float64))[0]).requires_grad_()
     x = 0.01 * torch.randn(3, 80, dtype=torch.float64)

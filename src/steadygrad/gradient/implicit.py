@@ -39,7 +39,7 @@ class Implicit(Gradient):
 
     `check=False` leaves out the looks at what the distance of the state and the error of z do to the gradient, so that
     `adjoint.shift` and `adjoint.gradient_error` are None. After loose tolerances they take an evaluation of F and a few products
-    each. All else of the certificate stays.
+    each. Residuals and estimates stay; a state that only such a look would find far from steady is not reported.
 
     >>> Implicit(Neumann(steps=20))
     Implicit(Neumann(steps=20))

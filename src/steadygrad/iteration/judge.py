@@ -120,7 +120,7 @@ class Judge:
         relative = _largest_of(residual / self._scale)
         allowed = self._scale * self._tolerance + goal.atol if goal.atol else None
         excess = relative / self._tolerance if allowed is None else _largest_of(residual / allowed)
-        if lowest_in(total) == 0:
+        if not total.all():
             relative[total == 0] = excess[total == 0] = 0.0  # also where the scale is zero
         self.total = total
         return excess, highest_in(relative)

@@ -18,6 +18,7 @@ from steadygrad.state import Layout
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
+from steadygrad.update.update import damped
 
 SMALL = (48, 16)
 """Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager
@@ -180,10 +181,6 @@ def divided(steps: int, chunks: tuple[int, ...]) -> list[int]:
     return [*parts, steps] if steps else parts
 
 
-def _damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
-    return torch.lerp(image, h, damping) if damping else image
-
-
 # The bodies of the graphs. Each returns tensors in a row, leaf by leaf; `image` is F on the tensors of a state.
 
 
@@ -193,7 +190,7 @@ def _many_steps(image: Callable[..., Any], sizes: tuple[int, float, int], leaves
     newest = [leaves]
     first = leaves
     for step in range(steps):
-        newest = [[_damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
+        newest = [[damped(new, old, damping) for new, old in zip(image(*newest[0]), newest[0], strict=True)], *newest[:2]]
         first = newest[0] if step == 0 else first
     found = _flat(newest[: min(steps, 3)], rows)
     if rows == 1:

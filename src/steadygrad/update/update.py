@@ -128,8 +128,7 @@ class Update:
         flat = needed_by_all(flat)
         newest = [flat]
         while steps > 0 and not self._direct(flat):
-            image = self(newest[0])
-            newest = [torch.lerp(image, newest[0], damping) if damping else image, *newest[:2]]
+            newest = [damped(self(newest[0]), newest[0], damping), *newest[:2]]
             steps -= 1
         if steps:
             known = flat.shape == self.layout.shapes[0]
@@ -145,7 +144,8 @@ class Update:
     def _native(self, newest: list[Tensor], steps: int = 1, damping: float = 0.0) -> list[Tensor]:
         """What `advance` does, from the last states on, in the shape that F knows, with the checks that every call needs.
 
-        Of the first call of all, what F returns is checked in full.
+        The list is changed in place, so that nobody holds on to what is dropped. Of the first call of all, what F returns is
+        checked in full.
         """
         function, args, h = self.function, self.args, newest[0]
         shape, dtype = h.shape, h.dtype
@@ -158,8 +158,8 @@ class Update:
                 alike = type(image) is Tensor and image.shape == shape and image.dtype is dtype and image.layout is torch.strided
                 if not (alike and self.called):
                     image = self.layout.check(image)[0]
-                h = torch.lerp(image, h, damping) if damping else image
-                newest = [h, *newest[:2]] if left < 3 else [h]  # what is let go at once is used again, from the cache
+                h = image = damped(image, h, damping)
+                newest[:] = [h, *newest[:2]] if left < 3 else [h]  # what is let go at once is used again, from the cache
         except Exception as error:
             self._explain(error)
             raise
@@ -185,7 +185,7 @@ class Update:
     def leaves(self, leaves: list[Tensor]) -> list[Tensor]:
         """F on the tensors of a state, as it is: with draws of its own, under whatever autocast holds at present."""
         if self._plain and not leaves[0].is_inference():
-            return self._native(leaves)[:1]
+            return self._native(leaves[:1])[:1]
         versions = [None if leaf.is_inference() else leaf._version for leaf in leaves]
         result = self.function(self.layout.nest(leaves), *self.args)
         for leaf, version in zip(leaves, versions, strict=True):
@@ -223,6 +223,11 @@ class Update:
             raise SteadyStateError(
                 _IN_PART.format(self.layout.problems, self._whole, f"{type(error).__name__}: {error}")
             ) from error
+
+
+def damped(image: Tensor, h: Tensor, damping: float) -> Tensor:
+    """(1 − d)·F(h) + d·h."""
+    return torch.lerp(image, h, damping) if damping else image
 
 
 AGREEMENT = 1e3

@@ -32,7 +32,7 @@ CORRECTED = (HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE, NO_DATA)
 AGAINST = "; trend: against it"
 FEWER_AGAINST, FEWER_FOR = "; for it so far, longer trials against it", "; against it so far, longer trials for it"
 WITHOUT_PREMISE = "; its premise fails so far"
-"""The trend of what was not tested at length."""
+"""These four: the trend of what was not tested at length."""
 MARKS = {AT_LENGTH: "✓", SHORTER: "✓", HOLDS: "✓", CONTRADICTED: "✗", FAILS: "✗", PREMISE: "✗", READING: "◐"}
 """Before the words of a verdict, so that it does not hang on its colour; all others have a –."""
 ERRORS = 2.0
