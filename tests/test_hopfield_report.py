@@ -108,6 +108,22 @@ def test_claims_that_hold_are_reproduced_in_a_shorter_run():
 
 
 @pytest.mark.parametrize(
+    ("more", "twice"),
+    [
+        ([("cg-rbp", 20), ("neumann-rbp", 20)], ()),
+        ([("bptt", 20), ("rbp", 20)], ("H1b",)),
+        ([("bptt", 20), ("cg-rbp", 20), ("neumann-rbp", 20)], ("H1a",)),
+        ([("bptt", 20), ("tbptt", 20), ("cg-rbp", 20), ("neumann-rbp", 20)], ("H1a", "H3", "H4")),
+    ],
+)
+def test_a_second_seed_counts_where_every_method_that_is_compared_has_it(more: list[tuple[str, int]], twice: tuple[str, ...]):
+    """Not H2's: of it every method at every K must have the seed."""
+    second = [record("as-published", method, steps, 1, BLOWN if method == "rbp" else GOOD) for method, steps in more]
+    found = trials("as-published", seeds=1) + second
+    assert {part.id for part in section(found).parts if part.published.rests.endswith("2 seeds")} == set(twice)
+
+
+@pytest.mark.parametrize(
     ("outcomes", "fails"),
     [
         ({"cg_rbp": {**GOOD, "losses": (0.4, 0.25, 0.1)}}, {"H1a"}),  # strays from BPTT on the way

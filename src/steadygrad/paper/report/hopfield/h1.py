@@ -33,6 +33,14 @@ def blows_up(setting: Group) -> Outcome:
     return Outcome.of(sum(value > BLOWS_UP for value in ratios) > len(ratios) / 2 if ratios else None)
 
 
+def following_seeds(setting: Group) -> int:
+    return setting.common_seeds(("bptt", *FOLLOWERS))
+
+
+def blown_seeds(setting: Group) -> int:
+    return setting.common_seeds(("bptt", "rbp-uniform"))
+
+
 def strayed(setting: Group, share: float = MOST) -> dict[str, float]:
     """How far each method's curves are from BPTT's at most, at this share of the passes of every seed."""
     pairs = {method: setting.pairs(method) for method in setting.methods() if method != "bptt"}

@@ -60,7 +60,7 @@ def decided(setting: Group) -> Outcome:
 
 def readings(found: Found) -> Findings:
     """As published under both readings, by the longest trials that decide both."""
-    published, corrected = found.judged(decided)
+    published, corrected = found.judged(decided, seeds=lambda group: group.common_seeds(PAPER, COUNTS))
     outcomes = tuple(agrees(published.of, success) for success in READINGS.values() if published.of)
     return replace(published, outcome=outcomes), replace(corrected, outcome=found.judged(agrees)[1].outcome)
 

@@ -8,7 +8,7 @@ from typing import Any
 from steadygrad.paper.records import Record
 from steadygrad.paper.report import generic, sorting
 from steadygrad.paper.report.section import Table
-from steadygrad.paper.report.trial import TITLES, Group, Trial, ratio, seeds_of
+from steadygrad.paper.report.trial import TITLES, Group, Trial, ratio
 from steadygrad.paper.report.verdicts import Length
 
 GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")
@@ -54,7 +54,7 @@ def good(group: Group) -> list[Trial]:
 
 
 def good_seeds(group: Group) -> int:
-    return seeds_of(good(group))
+    return group.common_seeds(GOOD)
 
 
 def sort(records: Sequence[Record]) -> sorting.Found:
