@@ -35,6 +35,6 @@ def _gradient(network: Network, **options: object) -> Callable[[], Tensor]:
 
     def run() -> Tensor:
         found, _ = deq(network, network.start)
-        return torch.autograd.grad(found[-1].square().sum(), network.W)[0]
+        return torch.autograd.grad(found[-1], network.W, 2 * found[-1].detach())[0]
 
     return run

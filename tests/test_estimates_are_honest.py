@@ -1,5 +1,7 @@
 """Error estimates lie near the error, and what fails or is biased says so."""
 
+import warnings
+
 import numpy
 import pytest
 import torch
@@ -7,7 +9,7 @@ from benchmarks.families import affine, matrices
 
 import steadygrad as sg
 from problems import DenseMap, adjoint_of, matrix, relative
-from steadygrad.iteration.error import _gains
+from steadygrad.iteration.gain import _gain_of_one, _gains
 from steadygrad.linear import Recurrence, certify
 
 
@@ -86,3 +88,26 @@ def test_changes_too_small_to_be_squared_are_no_error():
     gain, whole = _gains(gram)
     assert numpy.isfinite(gain).all()
     assert numpy.isfinite(whole).all()
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_one_problem_alone_is_estimated_as_it_is_among_others(count):
+    """By other operations: those of one problem are written for its speed."""
+    generator = numpy.random.default_rng(count)
+    vectors = generator.normal(size=(2, 2 * count + 2, 40)) * 10.0 ** generator.uniform(-6, 0, size=(2, 2 * count + 2, 1))
+    gram = vectors @ vectors.transpose(0, 2, 1)
+    assert all(_gain_of_one(one) is not None for one in gram)
+    together = _gains(gram)
+    for i in range(2):
+        numpy.testing.assert_allclose(numpy.array(_gains(gram[i : i + 1]))[:, 0], numpy.array(together)[:, i], rtol=1e-10)
+
+
+@pytest.mark.parametrize("spoilt", [numpy.nan, numpy.inf, 1e200, 0.0])
+def test_numbers_beyond_range_are_left_to_what_can_judge_them(spoilt):
+    vectors = numpy.random.default_rng(0).normal(size=(6, 20))
+    gram = vectors @ vectors.T
+    gram[2, 2] = spoilt  # what the first step took off the residual
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _gain_of_one(gram) is None
+        _gains(gram[None])

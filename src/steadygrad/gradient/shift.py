@@ -108,12 +108,15 @@ class Rest:
         """
         moved, h = self.steady.only(self.jacobian.gap()), self.jacobian.h
         moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
-        sizes = self.jacobian.layout.sizes
-        counts: list[list[int]] = [part.sum(dim=1).tolist() for part in moving.split(sizes, dim=1)]
+        counts: list[list[int]] = [part.sum(dim=1).tolist() for part in self._leaves(moving)]
         if not somewhere(any(map(any, counts))):
             return False
         many = max(map(sum, zip(*counts, strict=True))) > MANY * h.shape[1]
-        return somewhere(many or any(map(_one_sided, counts, h.split(sizes, dim=1))))
+        return somewhere(many or any(map(_one_sided, counts, self._leaves(h))))
+
+    def _leaves(self, rows: Tensor) -> Sequence[Tensor]:
+        sizes = self.jacobian.layout.sizes
+        return [rows] if len(sizes) == 1 else rows.split(sizes, dim=1)
 
     def shift(self, doubted: bool) -> Shift:
         """How much the gradient changes on the way: along the last step first, then, unless that is little, where it leads to.

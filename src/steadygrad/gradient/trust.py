@@ -84,7 +84,7 @@ class Trust:
 
     def _seen(self, z: Tensor, b: Tensor) -> list[Seen]:
         copies = self.jacobian.copies
-        return list(map(Seen, z.chunk(copies), b.chunk(copies)))
+        return [Seen(z, b)] if copies == 1 else list(map(Seen, z.chunk(copies), b.chunk(copies)))
 
     def _rest_of_the_way(self, steady: Steady, changes: Errors) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, and whether the state is not steady after all.

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import FLOOR, extrapolated, known
+from steadygrad.iteration.error import FLOOR
+from steadygrad.iteration.gain import extrapolated, known
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import norms_in
 from steadygrad.iteration.plain import larger, over, root, where

@@ -1,9 +1,4 @@
-"""How far an iterate is from the solution of a linear equation, from what has been computed: nothing is evaluated here.
-
-The residual r and the error e of a linear equation obey A e = r, so the error is the residual times a gain that depends on its
-direction: one number for all directions, as a condition number is, would be wrong by orders of magnitude. Two points and the
-residuals there tell the gain along the line between them; more of them that of the space between them.
-"""
+"""How far an iterate is from the solution of a linear equation: the residual times a gain, worked out when somebody asks."""
 
 from __future__ import annotations
 
@@ -12,176 +7,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy
-import torch
 from torch import Tensor
 
+from steadygrad.iteration.gain import Gains, holds_vectors
 from steadygrad.iteration.norms import Numbers, Rows
-from steadygrad.iteration.solver import Iteration
-from steadygrad.state.shards import current, sharing, total
 
-Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
-"""Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no large vectors are kept for it."""
-
-BLOCK = 2**16
-"""Numbers copied to float64 at a time: half a megabyte, which caches hold."""
-HELD = 2**19
-"""Numbers that an estimate may hold until somebody asks for it: 2 MB in float32."""
-NOISE = 1e-9
-"""Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 FLOOR = 4.0
 """A residual of so many roundings of the iterate is as small as it gets."""
-
-
-def known(solver: Iteration, recent: list[Any]) -> list[tuple[Tensor, Tensor]]:
-    """The points at which the residual is known, with it."""
-    return [(solver.point(state), r) for state in recent if (r := solver.residual(state)) is not None]
-
-
-def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | None = None) -> Gains:
-    """‖error‖ / ‖residual‖ for each row at the end of a linear iteration: the solver's own, or from its recent states.
-
-    `end` is the iterate that is kept with its true residual, where that is known.
-    """
-    own = solver.gain(recent[-1])
-    if own is not None:
-        return own if callable(own) else partial(_itself, own)
-    pairs = known(solver, recent)
-    return extrapolated(pairs if end is None else [*pairs, end])
-
-
-def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
-    """‖e‖ / ‖r‖ at the last of some points, from the residuals there, a row a problem.
-
-    Steps s_j from point to point took c_j = A s_j off the residual. The part of r in the span of the changes is inverted
-    exactly (reduced rank extrapolation); the rest is given the largest gain met in that span.
-    """
-    m = len(pairs) - 1
-    if m == 0:
-        return partial(_itself, numpy.ones(len(pairs[0][1])))
-    points, residuals = zip(*pairs, strict=True)
-    nothing, here = numpy.zeros((m, m + 1)), numpy.eye(m + 1)
-    there = here[1:] - here[:-1]
-    # Differences are taken before their products: in products of points that hardly differ they would be lost.
-    rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
-    return partial(_gains, inner_products([*points, *residuals], torch.from_numpy(numpy.block(rows))).cpu().numpy())
-
-
-def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
-    """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
-    if not seen:
-        return partial(_itself, numpy.ones(residual.shape[0]))
-    if residual.numel() * (len(seen) + 3) < HELD and current() is None:
-        (first, image), *others = seen
-        return partial(_gains_of_products, [(first.clone(), image), *others], residual, z)  # the first may be the caller's b
-    return partial(_gains, _gram_of_products(seen, residual, z))
-
-
-def _gains_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers]:
-    """Of vectors that are whole, whoever asks: perhaps a later solve whose own are divided over ranks."""
-    with sharing(None):
-        return _gains(_gram_of_products(seen, residual, z))
-
-
-def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Numbers:
-    """The inner products of the vectors, of what A makes of them, of r and of z."""
-    if seen[-1][1].data_ptr() == residual.data_ptr() and all(image is v for (_, image), (v, _) in pairwise(seen)):
-        vectors, rows = [vector.reshape(residual.shape) for vector, _ in seen], _terms_in(len(seen))
-    else:
-        vectors, steps, changes = distinct(seen, residual.shape)
-        m, count = steps.shape
-        rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
-        rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
-    gram: Numbers = rows @ inner_products([*vectors, residual, z]).cpu().numpy() @ rows.T
-    return gram
-
-
-@cache
-def _terms_in(count: int) -> Numbers:
-    """So many terms of a series, v − Jᵀv of each, r and z, in terms of these terms, of r, the product of the last, and of z."""
-    terms = numpy.eye(count, count + 2)
-    return numpy.vstack([terms, terms - numpy.eye(count, count + 2, k=1), numpy.eye(2, count + 2, k=count)])
-
-
-def distinct(seen: list[tuple[Tensor, Tensor]], shape: torch.Size) -> tuple[list[Tensor], Numbers, Numbers]:
-    """The different vectors among some with their products, of that shape, and v and v − Jᵀv in terms of these.
-
-    Consecutive terms of a series share their vectors, of which each is multiplied once.
-    """
-    places: dict[int, int] = {}
-    vectors: list[Tensor] = []
-    for vector in (v for pair in seen for v in pair):
-        if id(vector) not in places:
-            places[id(vector)] = len(vectors)
-            vectors.append(vector.reshape(shape))
-    take = numpy.eye(len(vectors))
-    steps = take[[places[id(v)] for v, _ in seen]]
-    return vectors, steps, steps - take[[places[id(image)] for _, image in seen]]
-
-
-def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
-    """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrices (problems, 2m + 2, 2m + 2) of m steps, what each took off r, r, and z."""
-    m = gram.shape[1] // 2 - 1
-    identity = numpy.eye(m)
-    with numpy.errstate(all="ignore"):
-        by_step, by_change, along = gram[:, :m, :m], gram[:, m:-2, m:-2], gram[:, m:-2, -2:-1]
-        r, z = gram[:, -2, -2], gram[:, -1, -1]
-        diagonal = by_change.diagonal(axis1=1, axis2=2)
-        there = diagonal > 0  # a change of zero: two points are the same
-        # In units in which every change has length 1: squares of small ones would leave nothing to divide by.
-        unit = numpy.where(there, numpy.sqrt(diagonal), 1.0)
-        scale = unit[:, :, None] * unit[:, None, :]
-        system = by_change / scale + identity * numpy.where(there, NOISE, 1.0)[:, None, :]
-        solvable = numpy.isfinite(system.sum(axis=(1, 2)) + r + z) & there.any(axis=1)
-        if not solvable.all():
-            system[~solvable] = identity
-        inverse = numpy.linalg.inv(system) / scale
-        combination = inverse @ along  # the extrapolated error, in terms of the steps
-        across = combination.mT
-        inside = numpy.fmax((across @ by_step @ combination)[:, 0, 0], 0.0)
-        rest = numpy.fmax(r - (across @ along)[:, 0, 0], 0.0)
-        beyond = rest * numpy.fmax((inverse * by_step).sum(axis=(1, 2)), 0.0)
-        gain = numpy.sqrt((inside + beyond) / r)
-        shifted = z + 2 * (gram[:, -1:, :m] @ combination)[:, 0, 0] + inside
-        whole = numpy.sqrt(numpy.fmax(shifted, 0.0) + beyond)
-        sound = solvable & numpy.isfinite(gain + whole)
-        if sound.all():
-            return gain, whole
-        return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
-
-
-def inner_products(vectors: list[Tensor], combined: Tensor | None = None) -> Tensor:
-    """The inner products of vectors (problems, size) with each other, in float64, without a float64 copy of all of them.
-
-    With `combined` (count, vectors) those of so many combinations of them.
-    """
-    problems, size = vectors[0].shape
-    device, count = vectors[0].device, len(vectors)
-    combined = None if combined is None else combined.to(device)
-    rows = max(1, BLOCK // (size * count))
-    width = max(1, BLOCK // count)
-    if problems * size * count <= BLOCK:  # one block, the usual case for small states
-        block = (torch.cat(vectors) if problems == 1 else torch.stack(vectors, dim=1)).double()
-        block = block if combined is None else combined @ block
-        return total((block @ block.mT).view(problems, *block.shape[-2:-1] * 2))
-    shape = (problems, count if combined is None else combined.shape[0])
-    gram = torch.zeros(*shape, shape[1], dtype=torch.float64, device=device)
-    for i, some in enumerate(zip(*(vector.split(rows) for vector in vectors), strict=True)):
-        there = gram[i * rows : (i + 1) * rows]
-        for pieces in zip(*(vector.split(width, dim=1) for vector in some), strict=True) if width < size else [some]:
-            block = torch.stack(pieces, dim=1).double()
-            block = block if combined is None else combined @ block
-            there.baddbmm_(block, block.mT)
-            del block  # before the next is made
-    return total(gram)
-
-
-def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Numbers | None]:
-    return numbers, whole
 
 
 @dataclass
@@ -250,7 +85,7 @@ def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], 
         each = zip(gain.tolist(), residual, length, whole.tolist(), strict=True)
         return [_error(g, r, n, w, eps) for g, r, n, w in each]
 
-    return Errors(work, holds=getattr(gains, "func", None) not in (_gains, _itself))
+    return Errors(work, holds=holds_vectors(gains))
 
 
 PUT_OFF = 24

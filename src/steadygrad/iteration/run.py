@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.distance import distances
-from steadygrad.iteration.error import HELD, Errors, gains
+from steadygrad.iteration.error import Errors
+from steadygrad.iteration.gain import HELD, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import Kept

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration import Forecast
-from steadygrad.iteration.error import Gains, inner_products
+from steadygrad.iteration.gain import Gains, inner_products
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import GMRES
 from steadygrad.linear.krylov import TOGETHER, Krylov
@@ -179,7 +179,7 @@ def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Pha
     patience, series = _by_work(problem, state.patience, forecast.left), state.at
     precision = precision_of(problem.jacobian, series.v)
     run = _consecutive(series)
-    gram: Numbers = inner_products(run).cpu().numpy()
+    gram: Numbers = inner_products(run, len(run[0])).cpu().numpy()
     terms, symmetric = Terms.of(run, gram, precision), is_symmetric(gram)
     if terms is not None and patience is not BIG and forecast.left <= patience.most:
         steps = _steps_over(terms, forecast.decades)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, drive
-from steadygrad.iteration.error import FLOOR, errors_by, gains
+from steadygrad.iteration.error import FLOOR, errors_by
+from steadygrad.iteration.gain import gains
 from steadygrad.iteration.norms import norms
 from steadygrad.linear.system import LinearSolution, System, precision_of
 from steadygrad.solution import Status

@@ -6,7 +6,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import Gains, distinct, inner_products
+from steadygrad.iteration.gain import Gains, distinct, inner_products
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.neumann import Sum
 
@@ -32,8 +32,8 @@ def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     few steps of GMRES for the price of a small Gram matrix. Rows that would gain too little stay. Also a column, the
     ‖step‖ / ‖what it took off the residual‖ of each row, 0 where none was taken.
     """
-    vectors, steps, changes = distinct(list(sum.seen), sum.v.shape)
-    gram = inner_products([*vectors, sum.v]).cpu().numpy()
+    vectors, steps, changes = distinct(list(sum.seen))
+    gram = inner_products([*vectors, sum.v.reshape(vectors[0].shape)], len(sum.v)).cpu().numpy()
     among, along, own = gram[:, :-1, :-1], changes @ gram[:, :-1, -1:], gram[:, -1, -1]
     by_change = changes @ among @ changes.T
     size = numpy.sqrt(by_change.diagonal(axis1=1, axis2=2))[:, :, None]

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import Gains, gains_by_products
+from steadygrad.iteration.gain import Gains, gains_by_products
 from steadygrad.iteration.strides import Measured
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from steadygrad.iteration.error import Gains
+from steadygrad.iteration.gain import Gains
 from steadygrad.linear.neumann import Neumann, Sum
 from steadygrad.linear.outlook import SIGHT
 

@@ -9,7 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.error import Gains, gains_by_products
+from steadygrad.iteration.gain import Gains, gains_by_products
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver

@@ -19,7 +19,8 @@ from steadygrad.update.burden import is_light
 from steadygrad.update.saved import CHANGED, Saved, packing_is_on
 
 _backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
-"""What torch.autograd.grad calls after checks of its own, which take a third of a small product's time."""
+"""What torch.autograd.grad calls after checks of its own, which take a third of a small product's time: outputs, cotangents,
+retain_graph, create_graph, inputs, and then that inputs may be unreachable and that no .grad is added to."""
 
 
 class NoSecondDerivativeError(SteadyStateError):
@@ -155,7 +156,7 @@ class Jacobian:
         self._spent[0] += steps
         try:
             for left in range(steps, 0, -1):
-                (image,) = _backward(outputs, (term,), True, False, inputs, allow_unreachable=True, accumulate_grad=False)
+                (image,) = _backward(outputs, (term,), True, False, inputs, True, False)
                 if image is None:
                     self.structurally_zero, image = True, torch.zeros_like(term)
                 if left <= keep:  # what is let go at once is used again, from the cache
@@ -224,9 +225,7 @@ class Jacobian:
         if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
             return [None] * len(inputs)
         try:
-            return _backward(
-                tuple(outputs), tuple(v), True, create_graph, tuple(inputs), allow_unreachable=True, accumulate_grad=False
-            )
+            return _backward(tuple(outputs), tuple(v), True, create_graph, tuple(inputs), True, False)
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 
