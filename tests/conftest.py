@@ -23,6 +23,7 @@ def seeded():
 def leaving_out_always_pays(monkeypatch):
     """Problems that have ended are left out however small they are, as larger ones would be."""
     monkeypatch.setattr("steadygrad.iteration.run.WORTH", 0)
+    monkeypatch.setattr("steadygrad.iteration.run.REMADE", 0)
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from benchmarks.families import affine, matrices
 
 import steadygrad as sg
 from problems import DenseMap, adjoint_of, matrix, relative
-from steadygrad.iteration.gain import _gain_of_one, _gains
+from steadygrad.iteration.gain import _gain_of_one, _gains, extrapolated, gains, known
 from steadygrad.linear import Recurrence, certify
+from steadygrad.linear.system import System
 
 
 @pytest.mark.parametrize("damping", [0.5, 0.9, 0.95])
@@ -111,3 +112,22 @@ def test_numbers_beyond_range_are_left_to_what_can_judge_them(spoilt):
         warnings.simplefilter("error")
         assert _gain_of_one(gram) is None
         _gains(gram[None])
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_the_residuals_of_rbp_are_terms_of_a_series(rows, at_the_end):
+    """Then half of the vectors tell the error; where a row ended earlier, the true residual is not the next of them."""
+    J = matrix("random", 0.9, size=30)
+    solver, system = Recurrence(sg.Picard()), System(DenseMap(J), torch.randn(rows, 30, dtype=J.dtype))
+    state = solver.init(system, torch.rand(rows, 30, dtype=J.dtype))
+    recent = []
+    for _ in range(25):
+        state = solver.step(system, state)
+        recent = [*recent[-5:], state]
+    z = solver.value(state if at_the_end else recent[1])
+    r = system(z) - z
+    chained, points = gains(solver, recent, (z, r))()[0], extrapolated([*known(solver, recent), (z, r)])()[0]
+    exact = (z - adjoint_of(J, system.b)).norm(dim=1) / r.norm(dim=1)
+    for gain in (chained, points):
+        assert ((exact.numpy() / 3 < gain) & (gain < 3 * exact.numpy())).all()

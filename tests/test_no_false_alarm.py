@@ -94,6 +94,21 @@ def test_terms_that_are_parallel_to_the_last_digit(seed):
     torch.testing.assert_close(ahead.v, v - (ahead.z - ahead.z @ J), rtol=0, atol=1e-9 * v.norm().item())
 
 
+def test_a_leap_takes_terms_in_the_shape_that_f_knows():
+    """A large state of several dimensions: terms are kept as F's backward returned them, the sum as a matrix."""
+    generator = torch.Generator().manual_seed(1)
+    J = 0.9 * torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=F64))[0]
+    v, seen = torch.randn(5, 12, generator=generator, dtype=F64), []
+    for _ in range(4):
+        seen.append((v, v @ J))
+        v = seen[-1][1]
+    flat, gain = leapt(Sum(torch.zeros_like(v), v, tuple(seen)))
+    shaped = {id(x): x.view(5, 3, 2, 2) for pair in seen for x in pair}
+    other, other_gain = leapt(Sum(torch.zeros_like(v), v, tuple((shaped[id(a)], shaped[id(b)]) for a, b in seen)))
+    assert (gain > 0).any()
+    torch.testing.assert_close((flat.z, flat.v, gain), (other.z, other.v, other_gain), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("solver", [sg.Picard, sg.Anderson, sg.Broyden])
 def test_where_an_absolute_tolerance_was_given_for_a_state_that_vanishes(solver, dtype):

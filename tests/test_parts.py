@@ -132,3 +132,22 @@ def test_a_leaf_that_no_loss_depends_on_is_not_looked_at():
     solution = sg.steady_state(lambda h: (torch.tanh(W * h[0] + 1), 0.5 * h[1] + h[0]), (torch.zeros(3), torch.zeros(3)))
     solution.value[0].sum().backward()
     assert solution.adjoint.gradient_error is None
+
+
+def test_both_looks_share_what_they_have_in_common():
+    """At loose tolerances the state and the adjoint are both looked at: F is linearised once more for both, not twice."""
+    torch.manual_seed(0)
+    W = (0.5 * torch.linalg.qr(torch.randn(20, 20))[0]).requires_grad_()
+    x, calls = torch.randn(8, 20), []
+
+    def update(h):
+        calls.append(torch.is_grad_enabled())
+        return torch.tanh(h @ W.T + x)
+
+    rbp = sg.Implicit(sg.Picard(rtol=5e-3))
+    solution = sg.steady_state(update, torch.zeros(8, 20), forward=sg.Picard(rtol=1e-3), gradient=rbp)
+    calls.clear()
+    solution.value.square().sum().backward()
+    assert solution.adjoint.shift is not None
+    assert solution.adjoint.gradient_error is not None
+    assert calls == [True]

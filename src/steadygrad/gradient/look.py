@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from steadygrad.iteration.error import FLOOR
-from steadygrad.iteration.norms import Numbers, leaf_norms
+from steadygrad.iteration.norms import SAFE, Numbers, leaf_norms
 from steadygrad.state.shards import greatest, somewhere
 from steadygrad.update import nodes_behind
 from steadygrad.update.jacobian import Jacobian
@@ -38,16 +38,46 @@ class Seen(NamedTuple):
     b: Tensor
 
 
-class Look:
-    """F at h + ahead, beside F at h, as seen by some adjoints. `sizes` (problems, leaves) is what states are relative to."""
+class Here:
+    """F where the state was found; what all looks from there have in common is worked out once."""
 
-    def __init__(self, here: Jacobian, ahead: Tensor, seen: Sequence[Seen], sizes: Numbers) -> None:
-        self._here = here
-        self.there = Jacobian(here.update, here.h + ahead, twice=False)
+    def __init__(self, jacobian: Jacobian) -> None:
+        self.jacobian = jacobian
+        self.edges: list[GradientEdge] | None = None
+        """What F depends on besides the state, once another linearisation of it has shown that."""
+        self._pulled: list[tuple[Tensor, tuple[Tensor, list[Tensor]]]] = []
+
+    def ahead(self, way: Tensor) -> Jacobian:
+        """F linearised elsewhere."""
+        there = Jacobian(self.jacobian.update, self.jacobian.h + way, twice=False)
+        if self.edges is None:
+            self.edges = shared_edges(self.jacobian, there)
+        return there
+
+    def again(self) -> Jacobian:
+        """F linearised here, and once more where only that shows what it depends on."""
+        return self.ahead(torch.zeros_like(self.jacobian.h)) if self.edges is None else self.jacobian
+
+    def pulled(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Jᵀz, and zᵀ ∂F/∂w for what F depends on besides."""
+        for earlier, found in self._pulled:
+            if earlier is z:
+                return found
+        found = pulled(self.jacobian, self.edges or [], z)
+        self._pulled.append((z, found))
+        return found
+
+
+class Look:
+    """F there, beside F here, as seen by some adjoints. `sizes` (problems, leaves) is what states are relative to."""
+
+    def __init__(self, here: Here, there: Jacobian, seen: Sequence[Seen], sizes: Numbers) -> None:
+        self._here = here.jacobian
+        self.there = there
         """F where the state is going."""
         self._sizes = sizes
-        self._edges = shared_edges(self._here, self.there)
-        self._changes = [Change(here, self.there, self._edges, each) for each in seen]
+        self._edges = here.edges or []
+        self._changes = [Change(here, there, each) for each in seen]
 
     @property
     def sees(self) -> bool:
@@ -140,10 +170,10 @@ class Look:
 class Change:
     """How Jᵀz and zᵀ ∂F/∂w differ between two linearisations of F, for one adjoint z."""
 
-    def __init__(self, here: Jacobian, there: Jacobian, edges: list[GradientEdge], seen: Seen) -> None:
+    def __init__(self, here: Here, there: Jacobian, seen: Seen) -> None:
         self.seen = seen
-        self._there, self._edges = there, edges
-        self._product, self._before = pulled(here, edges, seen.z)
+        self._there, self._edges = there, here.edges or []
+        self._product, self._before = here.pulled(seen.z)
         self._with_another: list[Tensor] | None = None
         """The gradients at the second with another adjoint than z, once there is one."""
 
@@ -230,6 +260,10 @@ def pulled(jacobian: Jacobian, edges: list[GradientEdge], z: Tensor) -> tuple[Te
 
 
 def _norm(gradient: Tensor) -> float:
-    """The norm of a gradient of any dtype and layout, summed in float64: squares of small numbers would vanish."""
+    """The norm of a gradient of any dtype and layout; summed in float64 where squares of small numbers might vanish."""
     gradient = gradient if gradient.layout is torch.strided else gradient.to_dense()
+    if gradient.dtype in SAFE:
+        low, high = SAFE[gradient.dtype]
+        if low < (norm := torch.linalg.vector_norm(gradient).item()) < high:
+            return norm
     return torch.linalg.vector_norm(gradient.abs(), dtype=torch.float64).item()

@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.look import Look, Seen, signs_like
+from steadygrad.gradient.look import Here, Look, Seen, signs_like
 from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state.shards import somewhere
 from steadygrad.update import agree
@@ -24,7 +24,7 @@ LEAST = 1e-12
 
 
 def gradient_error(
-    jacobian: Jacobian,
+    here: Here,
     seen: Sequence[Seen],
     errors: Sequence[Numbers],
     trusted: float,
@@ -36,7 +36,8 @@ def gradient_error(
     the error is guessed, in the direction of its residual and in a random one, for an evaluation of F and a few products; only
     where that is not little, it is worked out.
     """
-    look = Look(jacobian, torch.zeros_like(jacobian.h), seen, leaf_norms([jacobian.h], jacobian.layout.sizes)[0])
+    jacobian = here.jacobian
+    look = Look(here, here.again(), seen, leaf_norms([jacobian.h], jacobian.layout.sizes)[0])
     if not look.sees:
         return None
     draw, sizes = numpy.random.default_rng(1), jacobian.layout.sizes
@@ -54,7 +55,7 @@ def gradient_error(
     if not somewhere(guess > SURE * trusted):
         return guess
     found = look.corrected(lambda _, residual: solve(jacobian, residual, False), SURE * trusted)
-    if found > trusted and not agree(jacobian.h + look.there.gap(), jacobian.h + jacobian.gap(), jacobian.precision):
+    if found > trusted and not agree(jacobian.update(jacobian.h), jacobian.h + jacobian.gap(), jacobian.precision):
         return numpy.nan  # F closes over something that has changed since
     return found
 

@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.look import Look, Seen, in_worst_leaf, signs_like
+from steadygrad.gradient.look import Here, Look, Seen, in_worst_leaf, signs_like
 from steadygrad.iteration.norms import Mask, Numbers, leaf_norms
 from steadygrad.state.shards import somewhere
 from steadygrad.update import agree
@@ -84,13 +84,18 @@ class Shift(NamedTuple):
 class Rest:
     """The rest of the way from states that were said to be steady, as seen by adjoints z of cotangents b."""
 
-    jacobian: Jacobian
+    here: Here
     seen: Sequence[Seen]
     """One a cotangent."""
     steady: Steady
     trusted: float
     solve: Callable[[Jacobian, Tensor, bool], Tensor]
     """The solution of (I − Jᵀ) x = v or, with True, of (I − J) x = v, roughly."""
+
+    @property
+    def jacobian(self) -> Jacobian:
+        """F where the state was found."""
+        return self.here.jacobian
 
     def doubted(self, least: Numbers) -> bool:
         """Whether the change of the loss, zᵀ(F(h) − h) = bᵀ(h* − h), proves distances far above the estimates."""
@@ -143,7 +148,7 @@ class Rest:
 
     def _looked(self, ahead: Tensor) -> Look:
         steady = self.steady
-        return Look(self.jacobian, ahead, [Seen(steady.only(z), steady.only(b)) for z, b in self.seen], steady.sizes)
+        return Look(self.here, self.here.ahead(ahead), [Seen(steady.only(z), steady.only(b)) for z, b in self.seen], steady.sizes)
 
     def _may_be_far(self) -> bool:
         """Whether slow directions may hide in the residual r: ‖z‖·‖r‖, as large as zᵀr = bᵀ(h* − h) can be.

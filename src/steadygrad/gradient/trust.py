@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
-from steadygrad.gradient.look import Seen
+from steadygrad.gradient.look import Here, Seen
 from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
 from steadygrad.iteration.error import Errors
@@ -71,6 +72,10 @@ class Trust:
         shift, unsteady = (None, False) if steady is None else self._rest_of_the_way(steady, changes)
         return Doubts(unsteady, None if shift is None else shift.gradient, self._parts() if self._closely else None)
 
+    @cached_property
+    def _here(self) -> Here:
+        return Here(self.jacobian.one)
+
     @property
     def _closely(self) -> bool:
         return self.check and not self.counts
@@ -115,7 +120,7 @@ class Trust:
 
     def _shift(self, steady: Steady, moves: Numbers) -> Shift | None:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
-        rest = Rest(self.jacobian.one, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
+        rest = Rest(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 
@@ -132,7 +137,7 @@ class Trust:
         mask = torch.from_numpy(found).to(z.device).unsqueeze(1)
         z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (z, self.b))
         split = numpy.split(errors, self.jacobian.copies)
-        return gradient_error(self.jacobian.one, self._seen(z, b), split, self._trusted, self.solve)
+        return gradient_error(self._here, self._seen(z, b), split, self._trusted, self.solve)
 
 
 _UNSTEADY = (

@@ -48,6 +48,12 @@ def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | Non
     if own is not None:
         return own if callable(own) else partial(_itself, own)
     pairs = known(solver, recent)
+    if solver.chained and len(pairs) > 1:
+        residuals = [residual for _, residual in pairs]
+        if end is not None and end[0].data_ptr() == solver.value(recent[-1]).data_ptr():
+            residuals.append(end[1])  # the next of the chain
+        z, residual = pairs[-1] if end is None else end
+        return gains_by_products(list(pairwise(residuals)), residual, z)
     return extrapolated(pairs if end is None else [*pairs, end])
 
 

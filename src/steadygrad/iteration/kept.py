@@ -30,6 +30,11 @@ class Kept:
         self._best: Any = math.inf
         """The norms of the residual at what is kept of the open problems: a float while it is one number for all."""
 
+    @property
+    def count(self) -> int:
+        """How many problems are present."""
+        return len(self.norms) if isinstance(self.rows, slice) else len(self.rows)
+
     def note(self, step: int, state: Any, ended: Mask | None) -> None:
         """Keep the present state of the open problems, or of those of them that have come closer."""
         judge = self._judge
@@ -66,7 +71,7 @@ class Kept:
 
     def present(self, mask: Mask | None = None) -> Mask:
         """Some of the open problems, None for all of them, as a mask of those that are present."""
-        present = numpy.zeros(len(self.norms) if isinstance(self.rows, slice) else len(self.rows), dtype=bool)
+        present = numpy.zeros(self.count, dtype=bool)
         present[self._judge.places] = True if mask is None else mask
         return present
 

@@ -60,6 +60,11 @@ class Iteration(ABC):
         """An estimate of ‖error‖ / ‖residual‖, one a problem, or how to work it out, from solvers that have one of their own."""
         return None
 
+    @property
+    def chained(self) -> bool:
+        """Whether the residual of every state, of a linear equation, is Jᵀ times that before, and the step between the points."""
+        return False
+
     def anchors(self, state: Any) -> tuple[tuple[Tensor, Tensor], ...]:
         """Earlier points with the residuals there, from solvers whose last steps do not tell the distance by themselves."""
         return ()

@@ -33,7 +33,8 @@ def leapt(sum: Sum) -> tuple[Sum, Tensor]:
     ‖step‖ / ‖what it took off the residual‖ of each row, 0 where none was taken.
     """
     vectors, steps, changes = distinct(list(sum.seen))
-    gram = inner_products([*vectors, sum.v.reshape(vectors[0].shape)], len(sum.v)).cpu().numpy()
+    vectors = [vector.reshape(sum.v.shape) for vector in vectors]
+    gram = inner_products([*vectors, sum.v], len(sum.v)).cpu().numpy()
     among, along, own = gram[:, :-1, :-1], changes @ gram[:, :-1, -1:], gram[:, -1, -1]
     by_change = changes @ among @ changes.T
     size = numpy.sqrt(by_change.diagonal(axis1=1, axis2=2))[:, :, None]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.fixedpoint.picard import Picard
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.iteration import Iteration
 from steadygrad.linear.solver import IterativeSolver
@@ -35,6 +36,10 @@ class Recurrence(IterativeSolver):
     def exact_residual(self) -> bool:
         """Where the method returns what it has evaluated."""
         return type(self.method).point is Iteration.point
+
+    @property
+    def chained(self) -> bool:
+        return isinstance(self.method, Picard) and not self.method.damping
 
     def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
         rtol = None if self.counts else max(self.method.rtol, torch.finfo(precision).eps)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from steadygrad.iteration.error import Errors
 from steadygrad.solution import Status
-from steadygrad.state.shards import somewhere
 from steadygrad.update.jacobian import Linear
 
 
@@ -47,15 +46,12 @@ class System:
         return self.jacobian.jvp(v)
 
     def residual(self, z: Tensor) -> Tensor:
-        """b − (I − Jᵀ) z; nothing is multiplied where z is zero."""
-        return self.b if self._is_zero(z) else self.b - z + self.jacobian.vjp(z)
+        """b − (I − Jᵀ) z; nothing is multiplied where z is the start from zero."""
+        return self.b if z is self.zero else self.b - z + self.jacobian.vjp(z)
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.b if self._is_zero(z) else self.jacobian.vjp(z) + self.b
-
-    def _is_zero(self, z: Tensor) -> bool:
-        return z is self.zero or not somewhere(bool(z.any()))
+        return self.b if z is self.zero else self.jacobian.vjp(z) + self.b
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""
