@@ -137,18 +137,19 @@ def test_a_way_through_all_tabs(address, scheme):
     with playwright.sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=BROWSER, args=FLAGS)
         page = browser.new_page(viewport={"width": 1200, "height": 950}, color_scheme=scheme)
+        page.set_default_timeout(120_000)  # a machine with other work to do loads the page in more than half a minute
         asked, said = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
         page.goto(address)
         page.locator("#retrieve").click()
-        page.locator("#retrieved").get_by_text("set pixels were left").wait_for(timeout=120_000)
+        page.locator("#retrieved").get_by_text("set pixels were left").wait_for()
         page.get_by_role("tab", name="Methods").click()
         page.locator("#compare").click()
-        page.locator("#certificate").get_by_text("Residual").wait_for(timeout=120_000)
+        page.locator("#certificate").get_by_text("Residual").wait_for()
         page.get_by_role("tab", name="Diagnosis").click()
         page.locator("#diagnose").click()
-        page.wait_for_function("document.querySelector('#diagnosis textarea').value.includes('Verdict')", timeout=120_000)
+        page.wait_for_function("document.querySelector('#diagnosis textarea').value.includes('Verdict')")
         assert page.locator("#eigenvalues img").evaluate("image => image.naturalWidth") > 100
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).every(c => c < 80)")
         assert dark == (scheme == "dark")
