@@ -20,7 +20,11 @@ from benchmarks import torchdeq_loops
 from benchmarks.frame import Effort, Figures, Row, Rows, in_fresh_process, race, short
 from steadygrad.peak_memory import peak_memory
 
-WAYS: dict[str, Any] = {"BPTT": sg.BPTT(), "auto": sg.Implicit(sg.Auto(rtol=1e-4))}
+WAYS: dict[str, Any] = {
+    "BPTT": sg.BPTT(),
+    "auto": sg.Implicit(sg.Auto(rtol=1e-4)),
+    "auto, check=False": sg.Implicit(sg.Auto(rtol=1e-4), check=False),
+}
 TARGETS = {"cora": 0.2, "hopfield": 0.2}
 """The loss without dropout to train to, as a share of the loss at the start: tens of epochs, and some 20 passes."""
 LOOK_EVERY = 3
