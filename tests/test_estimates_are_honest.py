@@ -1,6 +1,7 @@
 """Error estimates lie near the error, and what fails or is biased says so."""
 
 import warnings
+from functools import partial
 
 import numpy
 import pytest
@@ -131,3 +132,59 @@ def test_the_residuals_of_rbp_are_terms_of_a_series(rows, at_the_end):
     exact = (z - adjoint_of(J, system.b)).norm(dim=1) / r.norm(dim=1)
     for gain in (chained, points):
         assert ((exact.numpy() / 3 < gain) & (gain < 3 * exact.numpy())).all()
+
+
+def far_apart(dtype):
+    """Two problems, of which one is done, loosely, hundreds of steps before the other, which goes to and fro."""
+    A = torch.diag_embed(torch.tensor([[0.97] + 7 * [0.3], [-0.9995] + 7 * [0.3]], dtype=dtype))
+    x, b = torch.randn(2, 8, dtype=dtype, requires_grad=True), torch.ones(2, 8, dtype=dtype)
+    b[:, 0] = 0.2
+    exact = torch.linalg.solve(torch.eye(8, dtype=torch.float64) - A.double().mT, b.double().unsqueeze(2)).squeeze(2)
+    return A, x, b, exact
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_that_ended_long_before_the_others_is_estimated_where_it_ended(dtype):
+    A, x, b, exact = far_apart(dtype)
+    rbp = sg.Implicit(sg.Picard(rtol=5e-3, max_steps=20_000))
+    solution = sg.steady_state(
+        lambda h: (A @ h.unsqueeze(-1)).squeeze(-1) + x,
+        torch.zeros(2, 8, dtype=dtype),
+        batch_dims=1,
+        forward=sg.Newton(),
+        gradient=rbp,
+    )
+    with pytest.warns(sg.SteadyStateWarning, match="STAGNATED"):
+        (z,) = torch.autograd.grad(solution.value, x, b)
+    true = (z.double() - exact).norm(dim=1) / exact.norm(dim=1)
+    assert true[0] > 0.04
+    assert solution.adjoint.error_estimate == pytest.approx(true.max().item(), rel=0.1)
+
+
+@pytest.mark.parametrize("solver", [sg.Picard(rtol=0, max_steps=12), sg.Neumann(steps=11)], ids=repr)
+def test_the_estimate_of_a_count_is_not_that_of_a_gradient_that_was_changed_since(solver):
+    """The gradient of x is z itself."""
+    Q = 0.6 * torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]
+    x = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+
+    def estimate(factor):
+        solution = sg.steady_state(lambda h: h @ Q + x, torch.zeros_like(x), gradient=sg.Implicit(solver))
+        (z,) = torch.autograd.grad(solution.value.sum(), x)
+        z.mul_(factor)
+        return solution.adjoint.error_estimate
+
+    assert estimate(1000.0) == estimate(1.0)
+
+
+def test_a_subclass_of_picard_may_take_other_steps():
+    class Relaxed(sg.Picard):
+        def step(self, problem, state):
+            return state._replace(h=0.3 * problem(state.h) + 0.7 * state.h, before=state.h)
+
+        def residual(self, state):
+            return None if state.before is None else (state.h - state.before) / 0.3
+
+    J = matrix("symmetric", 0.9)
+    b = torch.randn(1, 20, dtype=J.dtype)
+    found, damped = (Recurrence(m(rtol=1e-2)).solve(DenseMap(J), b) for m in (Relaxed, partial(sg.Picard, damping=0.7)))
+    assert found.error == pytest.approx(damped.error, rel=1e-6)

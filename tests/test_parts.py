@@ -7,6 +7,10 @@ import torch
 
 import steadygrad as sg
 from problems import relative
+from steadygrad.gradient.look import Here
+from steadygrad.state import Layout
+from steadygrad.update import Update
+from steadygrad.update.jacobian import Jacobian
 
 F64 = torch.float64
 PARTS = "the adjoint is as precise as was asked for, but a gradient is not"
@@ -151,3 +155,15 @@ def test_both_looks_share_what_they_have_in_common():
     assert solution.adjoint.shift is not None
     assert solution.adjoint.gradient_error is not None
     assert calls == [True]
+
+
+def test_what_f_uses_here_and_not_ahead_is_looked_at():
+    w, v = (torch.full((4,), value, requires_grad=True) for value in (0.5, 1.0))
+    start = torch.zeros(4)
+    update = Update(lambda h: torch.tanh(h * w) + (v if h.sum() < 1 else 0), (), Layout.of(start, 0))
+    update(start.unsqueeze(0))
+    here = Here(Jacobian(update, start.unsqueeze(0)), [])
+    here.ahead(torch.ones(1, 4))
+    assert len(here.edges) == 1
+    here.compare()
+    assert len(here.edges) == 2

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from steadygrad.iteration.error import FLOOR
 from steadygrad.iteration.norms import SAFE, Numbers, leaf_norms
-from steadygrad.state.shards import greatest, somewhere
+from steadygrad.state.shards import everywhere, greatest, somewhere
 from steadygrad.update import nodes_behind
 from steadygrad.update.jacobian import Jacobian
 
@@ -39,32 +39,40 @@ class Seen(NamedTuple):
 
 
 class Here:
-    """F where the state was found; what all looks from there have in common is worked out once."""
+    """F where the state was found, and the adjoints by which it is seen: what all looks have in common is worked out once."""
 
-    def __init__(self, jacobian: Jacobian) -> None:
+    def __init__(self, jacobian: Jacobian, seen: Sequence[Seen]) -> None:
         self.jacobian = jacobian
-        self.edges: list[GradientEdge] | None = None
+        self.seen = seen
+        self.edges: list[GradientEdge] = []
         """What F depends on besides the state, once another linearisation of it has shown that."""
-        self._pulled: list[tuple[Tensor, tuple[Tensor, list[Tensor]]]] = []
+        self.complete = False
+        """Whether that is surely all: F elsewhere may not use what it uses here."""
+        self._pulled: dict[int, tuple[Tensor, list[Tensor]]] = {}
 
     def ahead(self, way: Tensor) -> Jacobian:
         """F linearised elsewhere."""
         there = Jacobian(self.jacobian.update, self.jacobian.h + way, twice=False)
-        if self.edges is None:
-            self.edges = shared_edges(self.jacobian, there)
+        if not self.edges:
+            self._compare(there)
         return there
 
-    def again(self) -> Jacobian:
-        """F linearised here, and once more where only that shows what it depends on."""
-        return self.ahead(torch.zeros_like(self.jacobian.h)) if self.edges is None else self.jacobian
+    def compare(self) -> None:
+        """Find out what F depends on here, by a linearisation more where others have not shown that."""
+        if not everywhere(self.complete):
+            self._compare(Jacobian(self.jacobian.update, self.jacobian.h, twice=False))
+
+    def _compare(self, there: Jacobian) -> None:
+        self.edges, self.complete = shared_edges(self.jacobian, there)
+        self._pulled.clear()
 
     def pulled(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Jᵀz, and zᵀ ∂F/∂w for what F depends on besides."""
-        for earlier, found in self._pulled:
-            if earlier is z:
-                return found
-        found = pulled(self.jacobian, self.edges or [], z)
-        self._pulled.append((z, found))
+        """Jᵀz, and zᵀ ∂F/∂w for what F depends on besides; kept for the adjoints that others look by, too."""
+        if id(z) in self._pulled:
+            return self._pulled[id(z)]
+        found = pulled(self.jacobian, self.edges, z)
+        if any(z is seen.z for seen in self.seen):
+            self._pulled[id(z)] = found
         return found
 
 
@@ -76,7 +84,7 @@ class Look:
         self.there = there
         """F where the state is going."""
         self._sizes = sizes
-        self._edges = here.edges or []
+        self._edges = here.edges
         self._changes = [Change(here, there, each) for each in seen]
 
     @property
@@ -172,7 +180,7 @@ class Change:
 
     def __init__(self, here: Here, there: Jacobian, seen: Seen) -> None:
         self.seen = seen
-        self._there, self._edges = there, here.edges or []
+        self._there, self._edges = there, here.edges
         self._product, self._before = here.pulled(seen.z)
         self._with_another: list[Tensor] | None = None
         """The gradients at the second with another adjoint than z, once there is one."""
@@ -217,17 +225,18 @@ class Change:
         return before, after, changes
 
 
-def shared_edges(here: Jacobian, there: Jacobian) -> list[GradientEdge]:
+def shared_edges(here: Jacobian, there: Jacobian) -> tuple[list[GradientEdge], bool]:
     """What F depends on besides the state: the edges by which one graph of F enters what it has in common with another.
 
     That was there before F was called: parameters, and tensors that were computed from them before, without a list of either.
+    Also whether the first depends on no other leaf: where F branches, it may use at one state what it does not at another.
     """
-    common = set(nodes_behind(output.grad_fn for output in here.outputs))
-    found: dict[Any, None] = {}
-    for node in nodes_behind(output.grad_fn for output in there.outputs):
-        if node not in common:
-            found.update(dict.fromkeys(edge for edge in node.next_functions if edge[0] in common))
-    return [GradientEdge(*edge) for edge in found]
+    nodes = dict.fromkeys(nodes_behind(output.grad_fn for output in here.outputs))
+    others = dict.fromkeys(nodes_behind(output.grad_fn for output in there.outputs))
+    found = dict.fromkeys(edge for node in others if node not in nodes for edge in node.next_functions if edge[0] in nodes)
+    own = {id(leaf) for leaf in here.inputs}
+    complete = all(id(getattr(node, "variable", here.inputs[0])) in own for node in nodes if node not in others)
+    return [GradientEdge(*edge) for edge in found], complete
 
 
 def signs_like(v: Tensor, draw: numpy.random.Generator) -> Tensor:

@@ -74,7 +74,7 @@ class Trust:
 
     @cached_property
     def _here(self) -> Here:
-        return Here(self.jacobian.one)
+        return Here(self.jacobian.one, _by_cotangent(self.solved.z, self.b, self.jacobian.copies))
 
     @property
     def _closely(self) -> bool:
@@ -88,8 +88,9 @@ class Trust:
         return numpy.array([status in ends for status in self.solved.status])
 
     def _seen(self, z: Tensor, b: Tensor) -> list[Seen]:
-        copies = self.jacobian.copies
-        return [Seen(z, b)] if copies == 1 else list(map(Seen, z.chunk(copies), b.chunk(copies)))
+        if z is self.solved.z and b is self.b:
+            return list(self._here.seen)
+        return _by_cotangent(z, b, self.jacobian.copies)
 
     def _rest_of_the_way(self, steady: Steady, changes: Errors) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, and whether the state is not steady after all.
@@ -138,6 +139,10 @@ class Trust:
         z, b = (v if found.all() else torch.where(mask, v, 0.0) for v in (z, self.b))
         split = numpy.split(errors, self.jacobian.copies)
         return gradient_error(self._here, self._seen(z, b), split, self._trusted, self.solve)
+
+
+def _by_cotangent(z: Tensor, b: Tensor, copies: int) -> list[Seen]:
+    return [Seen(z, b)] if copies == 1 else list(map(Seen, z.chunk(copies), b.chunk(copies)))
 
 
 _UNSTEADY = (

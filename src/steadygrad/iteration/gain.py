@@ -49,11 +49,7 @@ def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | Non
         return own if callable(own) else partial(_itself, own)
     pairs = known(solver, recent)
     if solver.chained and len(pairs) > 1:
-        residuals = [residual for _, residual in pairs]
-        if end is not None and end[0].data_ptr() == solver.value(recent[-1]).data_ptr():
-            residuals.append(end[1])  # the next of the chain
-        z, residual = pairs[-1] if end is None else end
-        return gains_by_products(list(pairwise(residuals)), residual, z)
+        return partial(_gains, _gram_of_chain(pairs, end))
     return extrapolated(pairs if end is None else [*pairs, end])
 
 
@@ -76,13 +72,37 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     )
 
 
+def _gram_of_chain(pairs: list[tuple[Tensor, Tensor]], end: tuple[Tensor, Tensor] | None) -> Numbers:
+    """The Gram matrices of `extrapolated` for points of which each is the residual at the one before further, from fewer vectors.
+
+    The end may be far from them: a row of a batch that was done early keeps its iterate while the others go on.
+    """
+    residuals = [residual for _, residual in pairs]
+    m, point = len(pairs) - 1, pairs[-1][0]
+    if end is None:
+        return _combined(_terms_in(m), [*residuals, point], len(point))
+    here = numpy.eye(m + 4)
+    steps = [*here[:m], here[m + 1]]
+    changes = [*(here[:m] - here[1 : m + 1]), here[m] - here[m + 2]]
+    rows = numpy.stack([*steps, *changes, here[m + 2], here[m + 3]])
+    return _combined(rows, [*residuals, end[0] - point, end[1], end[0]], len(point))
+
+
+def _combined(rows: Numbers, vectors: list[Tensor], problems: int) -> Numbers:
+    """The inner products of combinations of some vectors, each a row of coefficients."""
+    known = inner_products(vectors, problems).cpu().numpy()
+    # Numpy multiplies two matrices twice as fast as two stacks of one.
+    return (rows @ known[0] @ rows.T)[None] if len(known) == 1 else rows @ known @ rows.T
+
+
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
     """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
     if residual.numel() * (len(seen) + 3) < HELD and current() is None:
         (first, image), *others = seen
-        return partial(_gains_of_products, [(first.clone(), image), *others], residual, z)  # the first may be the caller's b
+        # The first may be the caller's b, and z is handed out: whoever has them may change them.
+        return partial(_gains_of_products, [(first.clone(), image), *others], residual, z.clone())
     return partial(_gains, _gram_of_products(seen, residual, z))
 
 
@@ -102,9 +122,7 @@ def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
         rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
         rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
     shape = vectors[0].shape
-    known = inner_products([*vectors, residual.reshape(shape), z.reshape(shape)], len(residual)).cpu().numpy()
-    # Numpy multiplies two matrices twice as fast as two stacks of one.
-    return (rows @ known[0] @ rows.T)[None] if len(known) == 1 else rows @ known @ rows.T
+    return _combined(rows, [*vectors, residual.reshape(shape), z.reshape(shape)], len(residual))
 
 
 @cache
@@ -200,7 +218,7 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
     width = max(1, BLOCK // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
         if problems == 1:
-            block = torch.stack(vectors).view(count, size).double()
+            block = torch.stack(vectors).reshape(count, size).double()
         else:
             block = torch.stack([vector.reshape(problems, size) for vector in vectors], dim=1).double()
         block = block if combined is None else combined @ block

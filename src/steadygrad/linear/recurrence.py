@@ -39,7 +39,7 @@ class Recurrence(IterativeSolver):
 
     @property
     def chained(self) -> bool:
-        return isinstance(self.method, Picard) and not self.method.damping
+        return type(self.method) is Picard and not self.method.damping  # a subclass may take other steps
 
     def tolerance(self, precision: torch.dtype) -> tuple[int, float | None, float]:
         rtol = None if self.counts else max(self.method.rtol, torch.finfo(precision).eps)
