@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Figures = dict[str, Any]
@@ -53,6 +53,8 @@ Rows = Iterator[Row]
 
 TURN = 10.0
 """Milliseconds of a turn in a race, about; at least one call."""
+PROCESSES = 3
+"""In which a library is measured."""
 MOST_CALLS = 20
 """Calls in a turn, at most."""
 
@@ -125,16 +127,32 @@ def apart(measure: Callable[..., Figures], groups: Sequence[str], effort: Effort
 
     So each library is measured as its users have it, and not beside others whose threads, code and objects are in the way: JAX
     in the process makes what is Python in torch's libraries a tenth slower. Each group has the reference among its ways, and its
-    ratios are taken in turns with that; what several groups have measured is shown of the first.
+    ratios are taken in turns with that; what several groups have measured is shown of the first. One process may be a tenth
+    slower than the next for as long as it lives: of several, the one in the middle counts.
     """
     found: Figures = {}
     for group in groups:
         # Tests only see that everything runs, and a new process takes seconds to import torch.
-        figures = measure(effort, group, *setting) if effort.tiny else in_fresh_process(measure, effort, group, *setting)
+        if effort.tiny:
+            figures = measure(effort, group, *setting)
+        else:
+            some = replace(effort, seconds=effort.seconds / 2)
+            figures = middle([in_fresh_process(measure, some, group, *setting) for _ in range(PROCESSES)])
         for name, values in figures.items():
             known = found.setdefault(name, {})
             known |= {way: value for way, value in values.items() if way not in known}
     return found
+
+
+def middle(found: list[Figures]) -> Figures:
+    """The times of each way in the process in which its ratio was in the middle, with the lowest and highest of all; besides, the
+    first."""
+
+    def of(way: str) -> Figures:
+        ranked = sorted((figures["times"][way] for figures in found if way in figures["times"]), key=lambda times: times["ratio"])
+        return ranked[len(ranked) // 2] | {"ratios": [ranked[0]["ratio"], ranked[-1]["ratio"]]}
+
+    return found[0] | {"times": {way: of(way) for way in found[0]["times"]}}
 
 
 def short(value: float) -> float:

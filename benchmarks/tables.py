@@ -192,7 +192,7 @@ def time_spent(rows: list[Record]) -> str:
         return number(max(f["call"] - sum(f["parts"].values()), 0.0))
 
     lines = [[part, *(number(row["figures"]["parts"].get(part)) for row in rows)] for part in names_of(rows, "parts")]
-    lines.append(["autograd, the loss, the gradient of W", *map(rest, rows)])
+    lines.append(["autograd, the gradient of W", *map(rest, rows)])
     lines += [[f"**{key}**", *(number(row["figures"][key]) for row in rows)] for key in ("call", "by hand")]
     return markdown(["µs", *(row["row"] for row in rows)], lines)
 

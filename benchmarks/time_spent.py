@@ -38,7 +38,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "adjoint besides": [(adjoint.Adjoint, "solve")],
     "call besides": [(sg, "steady_state")],
 }
-"""What is timed, each without what is in the others; the rest is autograd's and the loss."""
+"""What is timed, each without what is in the others; the rest is autograd's."""
 CALLS = 400
 WARM = 50
 

@@ -218,3 +218,8 @@ def test_exponents_are_those_of_the_largest_values():
 
 def test_nothing_is_drawn_without_records(tmp_path):
     assert figures.draw({}, tmp_path) == []
+
+
+def test_of_several_processes_the_one_in_the_middle_counts():
+    found = [{"times": {"a": {"ratio": ratio, "ms": 10 * ratio}}, "difference": {"a": ratio}} for ratio in (1.3, 1.1, 1.2)]
+    assert frame.middle(found) == {"times": {"a": {"ratio": 1.2, "ms": 12.0, "ratios": [1.1, 1.3]}}, "difference": {"a": 1.3}}
