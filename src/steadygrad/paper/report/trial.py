@@ -106,8 +106,7 @@ class Group:
 
     def common_seeds(self, methods: Iterable[str], counts: Sequence[int | None] = (None,)) -> int:
         """How many seeds all of these methods have at all of these K, but for those without any trial here."""
-        tried = [self.of(method, K) for method in methods for K in counts]
-        seeds = [{trial.seed for trial in trials} for trials in tried if trials]
+        seeds = [{trial.seed for trial in of} for method in methods for K in counts if (of := self.of(method, K))]
         return len(set.intersection(*seeds)) if seeds else 0
 
     @property

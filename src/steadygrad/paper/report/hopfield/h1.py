@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 
 from matplotlib.figure import Figure as Picture
 
@@ -20,6 +21,8 @@ Not at all: the curves jitter, so that their largest distance grows with the num
 BLOWS_UP = 2.0
 """A loss has blown up where it ends above this many times BPTT's, in more than half of the seeds."""
 FOLLOWERS = ("cg-rbp", "neumann-rbp")
+following_seeds = partial(Group.common_seeds, methods=("bptt", *FOLLOWERS))
+blown_seeds = partial(Group.common_seeds, methods=("bptt", "rbp-uniform"))
 
 
 def follow(setting: Group) -> Outcome:
@@ -31,14 +34,6 @@ def follow(setting: Group) -> Outcome:
 def blows_up(setting: Group) -> Outcome:
     ratios = ends(setting, "rbp-uniform")
     return Outcome.of(sum(value > BLOWS_UP for value in ratios) > len(ratios) / 2 if ratios else None)
-
-
-def following_seeds(setting: Group) -> int:
-    return setting.common_seeds(("bptt", *FOLLOWERS))
-
-
-def blown_seeds(setting: Group) -> int:
-    return setting.common_seeds(("bptt", "rbp-uniform"))
 
 
 def strayed(setting: Group, share: float = MOST) -> dict[str, float]:

@@ -27,10 +27,14 @@ def strict(trial: Trial) -> bool:
     return bool(trial.result["success"])
 
 
+def first_ratio(trial: Trial) -> float:
+    """The final training loss over that of the first pass."""
+    return training(trial)[-1] / training(trial)[0]
+
+
 def overshot(trial: Trial) -> bool:
     """The initial loss is the mean over the first pass, in which Adam's first steps overshoot."""
-    first, last = training(trial)[0], training(trial)[-1]
-    return math.isfinite(last) and last < HALF * first
+    return first_ratio(trial) < HALF
 
 
 READINGS: dict[str, Success] = {"before any update": strict, "of the first pass": overshot}
@@ -77,11 +81,6 @@ def rates_words(setting: Group, success: Success) -> str:
     others = sorted(value for method, of in found.items() if method != "rbp-uniform" for value in of if value is not None)
     rbp = " / ".join("–" if value is None else f"{100 * value:.3g}" for value in found["rbp-uniform"])
     return f"{' to '.join(dict.fromkeys(f'{100 * value:.3g}' for value in (*others[:1], *others[-1:])))} %, RBP {rbp} %"
-
-
-def first_ratio(trial: Trial) -> float:
-    """The final training loss over that of the first pass."""
-    return training(trial)[-1] / training(trial)[0]
 
 
 def tried(setting: Group, method: str, counts: Sequence[int]) -> list[list[Trial]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from steadygrad.paper.records import Record
@@ -13,6 +14,7 @@ from steadygrad.paper.report.verdicts import Length
 
 GOOD = ("bptt", "tbptt", "cg-rbp", "neumann-rbp")
 """The methods of which the paper says that they work."""
+good_seeds = partial(Group.common_seeds, methods=GOOD)
 K = 20
 """Steps of the truncated methods wherever the paper does not vary them."""
 PAPER_PASSES = 1000
@@ -36,8 +38,7 @@ def left(trial: Trial) -> float:
 
 def ends(group: Group, method: str, K: int | None = None) -> list[float]:
     """The final training loss relative to BPTT's, seed by seed."""
-    pairs = [[trial.result["final_loss"] for trial in pair] for pair in group.pairs(method, K)]
-    return [ratio(*pair) or 0.0 for pair in pairs]
+    return [ratio(*(trial.result["final_loss"] for trial in pair)) or 0.0 for pair in group.pairs(method, K)]
 
 
 def wrong(trial: Trial) -> float:
@@ -53,10 +54,6 @@ def good(group: Group) -> list[Trial]:
     return [trial for method in GOOD for trial in group.of(method)]
 
 
-def good_seeds(group: Group) -> int:
-    return group.common_seeds(GOOD)
-
-
 def sort(records: Sequence[Record]) -> sorting.Found:
     def group(trials: list[Trial]) -> Group:
         kept = {name: value for name, value in trials[0].config.items() if name not in FREE}
@@ -67,7 +64,6 @@ def sort(records: Sequence[Record]) -> sorting.Found:
 
 def settings(found: sorting.Found) -> Table:
     def told(s: Group) -> dict[str, Any]:
-        counts = ", ".join(map(str, s.counts)) or "–"
-        return s.setting | {"seeds": s.seeds, "K": counts, "pixel and loss": READOUTS[s.mode]}
+        return s.setting | {"seeds": s.seeds, "K": ", ".join(map(str, s.counts)) or "–", "pixel and loss": READOUTS[s.mode]}
 
     return generic.settings([(s.heading.lower(), told(s)) for s in found.shown()], ("mode",))
