@@ -38,8 +38,8 @@ class Implicit(Gradient):
     the draw.
 
     `check=False` leaves out the looks at what the distance of the state and the error of z do to the gradient, so that
-    `adjoint.shift` and `adjoint.gradient_error` are None. After loose tolerances they take an evaluation of F and a few products
-    each. Residuals and estimates stay; a state that only such a look would find far from steady is not reported.
+    `adjoint.shift` and `adjoint.gradient_error` are None. After loose tolerances they take an evaluation of F and a few products.
+    Residuals and estimates stay; a state that only such a look would find far from steady is not reported.
 
     >>> Implicit(Neumann(steps=20))
     Implicit(Neumann(steps=20))
