@@ -34,7 +34,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "first calls of F, watched for draws": [(randomness.FrozenRandomness, "_watched")],
     "F linearised": [(implicit, "Jacobian")],
     "certificate of z": [(solver, "certified")],
-    "trust in state and gradient": [(trust.Trust, "doubts"), (adjoint.Adjoint, "_changes")],
+    "trust in state and gradient": [(trust.Trust, "doubts"), (trust.Trust, "changes")],
     "adjoint besides": [(adjoint.Adjoint, "solve")],
     "call besides": [(sg, "steady_state")],
 }

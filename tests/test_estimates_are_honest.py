@@ -10,7 +10,7 @@ from benchmarks.families import affine, matrices
 
 import steadygrad as sg
 from problems import DenseMap, adjoint_of, matrix, relative
-from steadygrad.iteration.gain import _gain_of_one, _gains, extrapolated, gains, known
+from steadygrad.iteration.gain import _gain_of_one_series, _gains, _gains_of_series, extrapolated, gains, known
 from steadygrad.linear import Recurrence, certify
 from steadygrad.linear.system import System
 
@@ -92,27 +92,38 @@ def test_changes_too_small_to_be_squared_are_no_error():
     assert numpy.isfinite(whole).all()
 
 
+def series_of(generator, problems, terms, radius=0.7):
+    """Inner products of the last terms of some series, of the next one, and of their sum."""
+    J = generator.normal(size=(40, 40))
+    J *= radius / abs(numpy.linalg.eigvals(J)).max()
+    found = [generator.normal(size=(problems, 40)) * 10.0 ** generator.uniform(-6, 0, size=(problems, 1))]
+    while len(found) < terms + 1:
+        found.append(found[-1] @ J)
+    vectors = numpy.stack([*found, sum(found[:-1])], axis=1)
+    return vectors @ vectors.transpose(0, 2, 1)
+
+
 @pytest.mark.parametrize("count", [1, 3, 6])
-def test_one_problem_alone_is_estimated_as_it_is_among_others(count):
+@pytest.mark.parametrize("radius", [0.1, 0.7, 0.9999, 1.3])
+def test_one_problem_alone_is_estimated_as_it_is_among_others(count, radius):
     """By other operations: those of one problem are written for its speed."""
-    generator = numpy.random.default_rng(count)
-    vectors = generator.normal(size=(2, 2 * count + 2, 40)) * 10.0 ** generator.uniform(-6, 0, size=(2, 2 * count + 2, 1))
-    gram = vectors @ vectors.transpose(0, 2, 1)
-    assert all(_gain_of_one(one) is not None for one in gram)
-    together = _gains(gram)
+    known = series_of(numpy.random.default_rng(count), 2, count, radius)
+    assert all(_gain_of_one_series(one.tolist()) is not None for one in known)
+    together = _gains_of_series(known)
     for i in range(2):
-        numpy.testing.assert_allclose(numpy.array(_gains(gram[i : i + 1]))[:, 0], numpy.array(together)[:, i], rtol=1e-10)
+        numpy.testing.assert_allclose(
+            numpy.array(_gains_of_series(known[i : i + 1]))[:, 0], numpy.array(together)[:, i], rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("spoilt", [numpy.nan, numpy.inf, 1e200, 0.0])
 def test_numbers_beyond_range_are_left_to_what_can_judge_them(spoilt):
-    vectors = numpy.random.default_rng(0).normal(size=(6, 20))
-    gram = vectors @ vectors.T
-    gram[2, 2] = spoilt  # what the first step took off the residual
+    known = series_of(numpy.random.default_rng(0), 1, 2)
+    known[0, 2, 2] = spoilt  # the square of the residual
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _gain_of_one(gram) is None
-        _gains(gram[None])
+        assert _gain_of_one_series(known[0].tolist()) is None
+        _gains_of_series(known)
 
 
 @pytest.mark.parametrize("rows", [1, 4])

@@ -324,3 +324,18 @@ def test_inner_products_for_the_error_estimate_by_blocks(block, monkeypatch):
     vectors = [torch.randn(3, 53, dtype=torch.float32) for _ in range(5)]
     whole = torch.stack(vectors, dim=1).double()
     torch.testing.assert_close(gain.inner_products(vectors, len(vectors[0])), whole @ whole.mT, rtol=1e-13, atol=1e-13)
+
+
+def test_what_rounding_leaves_is_not_solved_for_again():
+    """‖z‖ is a thousand times ‖b‖, so that 1e-5 of ‖b‖ is a tenth of a rounding of z: no second run reaches it."""
+    J = torch.diag(torch.full((30,), 0.5)) + torch.diag(torch.full((29,), 0.6), 1)
+    b = torch.ones(1, 30)
+    terms, v = 0, b
+    while v.norm() > 1e-5 * b.norm():
+        terms, v = terms + 1, v @ J
+    of = DenseMap(J)
+    solved = sg.Neumann(rtol=1e-5).solve(of, b)
+    assert solved.residual[0] > 2e-5
+    assert solved.status == [sg.Status.CONVERGED]
+    assert relative(solved.z.double(), adjoint_of(J.double(), b.double())) < 1e-5
+    assert of.products < 1.35 * terms

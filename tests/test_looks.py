@@ -30,9 +30,9 @@ def test_what_problems_need_that_go_on_is_forecast_without_those_that_have_ended
     history = History()
     for step in (1, 5, 9):
         history.note(step, numpy.array([1e-9, 1e-9, 1.0 / step]), numpy.array([1e-4, 1e-4, 1e5 / step]))
-    assert history.steps_left_of_half() == 1.0
+    assert history.steps_left_of_half() == 0.0
     history.only(numpy.array([False, False, True]))
-    assert history.steps_left_of_half() == history.steps_left() > 1.0
+    assert history.steps_left_of_half() == history.steps_left() > 0.0
 
 
 def test_several_small_problems_are_looked_at_less_often_than_one_and_as_often_where_they_are_large():

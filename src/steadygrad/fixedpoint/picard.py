@@ -53,6 +53,9 @@ class Picard(FixedPointSolver):
     def value(self, state: Moved) -> Tensor:
         return state.h.reshape(1, -1) if state.native else state.h
 
+    def vector(self, state: Moved) -> Tensor:
+        return state.h
+
     def residual(self, state: Moved) -> Tensor | None:
         if state.before is None:
             return None

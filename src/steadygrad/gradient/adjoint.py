@@ -123,18 +123,18 @@ class Adjoint:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
             if units is not None:
                 solved.z = solved.z / units
-            changes = self._changes(solved.z)
             if not transpose:
                 self.record.z = solved.z
             problems = Problems(tuple(self._all_rows(solved.status)), self.search.batch)
             trust = Trust(jacobian, b, solved, units, self.solver.counts, self.check, self._roughly)
+            changes = trust.changes()
             doubts = Doubts() if transpose else trust.doubts(self.search.steady, changes)
             self.record.last = AdjointSolution(
                 status=problems.worst,
                 products=jacobian.products - before,
                 residual=worst(solved.residual),
                 errors=solved.errors,
-                changes=changes,
+                changes=Errors.known(changes),
                 shift=doubts.shift,
                 gradient_error=doubts.parts,
                 method=self.method,
@@ -165,14 +165,6 @@ class Adjoint:
 
     def _failed(self, solved: LinearSolution) -> bool:
         return not self.solver.counts and any(status is not Status.CONVERGED for status in solved.status)
-
-    def _changes(self, z: Tensor) -> Errors:
-        """zᵀ(F(h) − h) of each problem. Worked out at once, since z is handed out and may be changed."""
-        gap = self.jacobian.gap()
-        found = total(torch.linalg.vecdot(z, gap)).tolist()  # F(h) − h has fewer digits than this loses
-        if any(not (LEAST < abs(number) < MOST) for number in found):
-            found = total((z.double() * gap).sum(dim=1)).tolist()
-        return Errors.known(found)
 
     def _roughly(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> Tensor:
         """The solution of (I − Jᵀ) x = b, or (I − J) x = b, to as many digits as an estimate needs."""
@@ -221,8 +213,6 @@ def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
 
 LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
-LEAST, MOST = 1e-25, 1e25
-"""Between these a sum of products in float32 has lost none of them to the range of the dtype."""
 ROUGH = 1e-3
 """The tolerance of solves that only estimate something. Not less: slow directions are a small part of a residual."""
 _FELL_BACK = "The problems that failed got the truncated Neumann series with the smallest residual instead. "

@@ -140,9 +140,11 @@ def said_steady(problem: Problem, ended: Ended) -> Steady | None:
     """What the search knows of its states, where it said that some are steady to a tolerance."""
     if problem.forward.counts:
         return None
-    said = numpy.array([status is Status.CONVERGED for status in ended.status])
+    said = [status is Status.CONVERGED for status in ended.status]
     if problem.forward.atol:  # a state that may be as small as that has no digits that one could ask for
-        said &= (problem.forward.atol <= problem.forward.rtol * ended.scale).all(axis=1)
-    if not said.any():
+        large = problem.forward.atol <= problem.forward.rtol * ended.scale.min(axis=1)
+        said = [converged and bool(enough) for converged, enough in zip(said, large, strict=True)]
+    if not any(said):
         return None
-    return Steady(ended.scale, ended.distance, accelerated=problem.forward.remembered > 2).where(said)
+    steady = Steady(ended.scale, ended.distance, accelerated=problem.forward.remembered > 2)
+    return steady if all(said) else steady.where(numpy.array(said))

@@ -41,9 +41,11 @@ class Seen(NamedTuple):
 class Here:
     """F where the state was found, and the adjoints by which it is seen: what all looks have in common is worked out once."""
 
-    def __init__(self, jacobian: Jacobian, seen: Sequence[Seen]) -> None:
+    def __init__(self, jacobian: Jacobian, seen: Sequence[Seen], gap: Tensor | None = None) -> None:
         self.jacobian = jacobian
         self.seen = seen
+        self.gap = jacobian.gap() if gap is None else gap
+        """F(h) − h."""
         self.edges: list[GradientEdge] = []
         """What F depends on besides the state, once another linearisation of it has shown that."""
         self.complete = False
@@ -81,6 +83,7 @@ class Look:
 
     def __init__(self, here: Here, there: Jacobian, seen: Sequence[Seen], sizes: Numbers) -> None:
         self._here = here.jacobian
+        self._gap = here.gap
         self.there = there
         """F where the state is going."""
         self._sizes = sizes
@@ -94,7 +97,7 @@ class Look:
 
     def left(self) -> Numbers:
         """The share of the residual that is left at h + ahead, a problem each, in its worst leaf."""
-        here, there, size = leaf_norms([self._here.gap(), self.there.gap(), self._here.h], self._here.layout.sizes)
+        here, there, size = leaf_norms([self._gap, self.there.gap(), self._here.h], self._here.layout.sizes)
         rounding = FLOOR * torch.finfo(self._here.precision).eps * size
         there = numpy.fmax(there - rounding, 0.0)
         with numpy.errstate(all="ignore"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from steadygrad.gradient.look import Here, Look, Seen, in_worst_leaf, signs_like
 from steadygrad.iteration.norms import Mask, Numbers, leaf_norms
+from steadygrad.iteration.plain import some
 from steadygrad.state.shards import somewhere
 from steadygrad.update import agree
 from steadygrad.update.jacobian import Jacobian, NoSecondDerivativeError
@@ -55,6 +56,11 @@ class Steady(NamedTuple):
     def said(self) -> Mask:
         """Which problems were said to be steady."""
         return ~numpy.isnan(self.distances)
+
+    @property
+    def plain_distances(self) -> Any:
+        """The distances; of a single problem a float."""
+        return float(self.distances[0]) if len(self.distances) == 1 else self.distances
 
     def where(self, kept: Mask) -> Steady:
         """The same, with some problems taken out of those that were said to be steady."""
@@ -97,13 +103,16 @@ class Rest:
         """F where the state was found."""
         return self.here.jacobian
 
-    def doubted(self, least: Numbers) -> bool:
-        """Whether the change of the loss, zᵀ(F(h) − h) = bᵀ(h* − h), proves distances far above the estimates."""
-        return bool(((least > NEAR * self.trusted) & (least > DOUBT * self.steady.distances)).any())
+    def doubted(self, least: Any) -> bool:
+        """Whether the change of the loss, zᵀ(F(h) − h) = bᵀ(h* − h), proves distances far above the estimates.
+
+        It is given relative to what it can be: a float for a single problem, else one a problem.
+        """
+        return some((least > NEAR * self.trusted) & (least > DOUBT * self.steady.plain_distances))
 
     def matters(self) -> bool:
         """Whether the distance is such that the gradient may change by more than is trusted."""
-        return bool((self.steady.distances > NEAR * self.trusted).any()) or self._small_numbers_move()
+        return some(self.steady.plain_distances > NEAR * self.trusted) or self._small_numbers_move()
 
     def _small_numbers_move(self) -> bool:
         """Whether numbers of a state that are not small by chance may still change by more than is trusted of themselves.
@@ -111,8 +120,9 @@ class Rest:
         A leaf is measured by its norm: the small shares of a population, or of a saturated softmax, may be anything. Where its
         numbers have both signs, some are small by chance, and only many count; where they have one, each does.
         """
-        moved, h = self.steady.only(self.jacobian.gap()), self.jacobian.h
-        moving = moved.abs_().mul_(GAIN / self.trusted) > h.abs()  # in its own place: every vector takes the memory of a state
+        h = self.jacobian.h
+        # Of the quotient, in its own place: every vector takes the memory of a state. What does not move has an infinite one.
+        moving = (h / self.steady.only(self.here.gap)).abs_() < GAIN / self.trusted
         counts: list[list[int]] = [part.sum(dim=1).tolist() for part in self._leaves(moving)]
         if not somewhere(any(map(any, counts))):
             return False
@@ -158,7 +168,7 @@ class Rest:
         """
         if bool((self.steady.distances > LONG * self.trusted).any()):
             return True
-        moved, rounding = self.jacobian.gap(), torch.finfo(self.jacobian.precision).eps / 2
+        moved, rounding = self.here.gap, torch.finfo(self.jacobian.precision).eps / 2
         for seen in self.seen:
             z, r, b = leaf_norms([seen.z, moved, seen.b], self.jacobian.layout.sizes)
             r = r + rounding * self.steady.sizes
@@ -177,17 +187,17 @@ class Rest:
     def _rounded_residual(self) -> Tensor:
         """F(h) − h, changed by half a last digit of h, since F is not known better: with a large gain that is a long way."""
         h, digit = self.jacobian.h, torch.finfo(self.jacobian.precision).eps
-        return self.jacobian.gap() + signs_like(h, numpy.random.default_rng(0)) * h * (digit / 2)
+        return self.here.gap + signs_like(h, numpy.random.default_rng(0)) * h * (digit / 2)
 
     def _along_the_step(self) -> Tensor:
         """h* − h, were it in the direction of F(h) − h and as long as was estimated."""
-        moved = self.steady.only(self.jacobian.gap())
+        moved = self.steady.only(self.here.gap)
         return moved * torch.from_numpy(self._longer()).to(moved).unsqueeze(1)
 
     def _longer(self) -> Numbers:
         """How many times longer than its last step the way of each problem is: a gain of (I − J)⁻¹ in that direction."""
         with numpy.errstate(all="ignore"):
-            longer = self.steady.distances / self._relative(self.steady.only(self.jacobian.gap()))
+            longer = self.steady.distances / self._relative(self.steady.only(self.here.gap))
         longer[~numpy.isfinite(longer)] = 0.0  # a state that does not move
         return longer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -16,17 +16,19 @@ from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Here, Seen
 from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
 from steadygrad.gradient.shift import Rest, Shift, Steady
-from steadygrad.iteration.error import Errors
-from steadygrad.iteration.norms import Mask, Numbers, leaf_norms
+from steadygrad.iteration.norms import Numbers, leaf_norms, norms_of_one
+from steadygrad.iteration.plain import over, some
 from steadygrad.linear.system import LinearSolution
 from steadygrad.solution import Status, magnitude
-from steadygrad.state.shards import somewhere
+from steadygrad.state.shards import somewhere, total
 from steadygrad.update.jacobian import Jacobian
 
 SHY = 0.8
 """The share of what is trusted from which on a change of the gradient is reported: it is known to about a fifth of itself."""
 SLACK = 1.5
 """A distance by a solve with J that exceeds what is trusted by this factor contradicts the estimate of the search."""
+LEAST, MOST = 1e-25, 1e25
+"""Between these a sum of products in float32 has lost none of them to the range of the dtype."""
 
 
 class Doubts(NamedTuple):
@@ -67,14 +69,27 @@ class Trust:
     solve: Callable[[Jacobian, Tensor, bool], Tensor]
     """The solution of (I − Jᵀ) x = v or, with True, of (I − J) x = v, roughly."""
 
-    def doubts(self, steady: Steady | None, changes: Errors) -> Doubts:
+    def changes(self) -> list[float]:
+        """zᵀ(F(h) − h) of each problem, the change of the loss still to come. At once: z is handed out and may be changed."""
+        z = self.solved.z
+        found = total(torch.linalg.vecdot(z, self._gap)).tolist()  # F(h) − h has fewer digits than this loses
+        if any(not (LEAST < abs(number) < MOST) for number in found):
+            found = total((z.double() * self._gap).sum(dim=1)).tolist()
+        return found
+
+    def doubts(self, steady: Steady | None, changes: list[float]) -> Doubts:
         """Of states said to be `steady`, None for none; `changes` are those of the loss still to come, one a problem."""
         shift, unsteady = (None, False) if steady is None else self._rest_of_the_way(steady, changes)
         return Doubts(unsteady, None if shift is None else shift.gradient, self._parts() if self._closely else None)
 
     @cached_property
+    def _gap(self) -> Tensor:
+        return self.jacobian.gap()
+
+    @cached_property
     def _here(self) -> Here:
-        return Here(self.jacobian.one, _by_cotangent(self.solved.z, self.b, self.jacobian.copies))
+        gap = self._gap if self.jacobian.copies == 1 else None
+        return Here(self.jacobian.one, _by_cotangent(self.solved.z, self.b, self.jacobian.copies), gap)
 
     @property
     def _closely(self) -> bool:
@@ -84,42 +99,46 @@ class Trust:
     def _trusted(self) -> float:
         return trusted_in(self.jacobian.precision)
 
-    def _found(self, *ends: Status) -> Mask:
-        return numpy.array([status in ends for status in self.solved.status])
+    def _found(self, *ends: Status) -> list[bool]:
+        return [status in ends for status in self.solved.status]
 
     def _seen(self, z: Tensor, b: Tensor) -> list[Seen]:
         if z is self.solved.z and b is self.b:
             return list(self._here.seen)
         return _by_cotangent(z, b, self.jacobian.copies)
 
-    def _rest_of_the_way(self, steady: Steady, changes: Errors) -> tuple[Shift | None, bool]:
+    def _rest_of_the_way(self, steady: Steady, changes: list[float]) -> tuple[Shift | None, bool]:
         """How much the gradient changes on it, and whether the state is not steady after all.
 
         Of the problems that were said to be steady and whose adjoint was found, for all cotangents.
         """
         found = self._found(Status.CONVERGED, *([Status.MAX_STEPS] if self.counts else []))
-        if not found.all():
-            steady = steady.where(found.reshape(self.jacobian.copies, -1).min(axis=0))
+        if not all(found):
+            steady = steady.where(numpy.array(found).reshape(self.jacobian.copies, -1).min(axis=0))
             if not steady.said.any():
                 return None, False
-        moves = self._loss_moves(steady, numpy.array(changes.values()))
+        moves = self._loss_moves(steady, changes)
         shift = self._shift(steady, moves) if self._closely else None
         far = shift is not None and shift.distance > SLACK * self._trusted
-        return shift, far or bool((moves > self._trusted).any())
+        return shift, far or some(moves > self._trusted)
 
-    def _loss_moves(self, steady: Steady, change: Numbers) -> Numbers:
+    def _loss_moves(self, steady: Steady, change: list[float]) -> Any:
         """The change of the loss still to come, one a problem, over what it is where the state changes by its own size.
 
         No more than the relative distance of the state, and far less where it has to go in directions that the loss ignores.
+        A float for a single one.
         """
-        (size,) = leaf_norms([self.b], self.jacobian.layout.sizes)
-        copies = self.jacobian.copies
+        sizes, copies = self.jacobian.layout.sizes, self.jacobian.copies
+        if len(change) == len(sizes) == 1:
+            moves = over(abs(change[0]), norms_of_one([self.b], sizes)[0] * float(steady.sizes[0, 0]))
+            return moves if moves == moves else 0.0
+        (size,) = leaf_norms([self.b], sizes)
         with numpy.errstate(all="ignore"):
             possible = (size.reshape(copies, -1, size.shape[1]) * steady.sizes).sum(axis=2)
-            moves: Numbers = numpy.fmax.reduce(numpy.abs(change).reshape(copies, -1) / possible)
+            moves: Numbers = numpy.fmax.reduce(numpy.abs(numpy.array(change)).reshape(copies, -1) / possible)
         return numpy.where(steady.said & (moves == moves), moves, 0.0)
 
-    def _shift(self, steady: Steady, moves: Numbers) -> Shift | None:
+    def _shift(self, steady: Steady, moves: Any) -> Shift | None:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
         rest = Rest(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
         doubted = rest.doubted(moves)
@@ -130,7 +149,7 @@ class Trust:
         z, sizes, least = self.solved.z, self.jacobian.layout.sizes, DOUBT * self._trusted
         if len(sizes) == 1 and not somewhere(max(self.solved.error) > least):
             return None
-        found = self._found(Status.CONVERGED)
+        found = numpy.array(self._found(Status.CONVERGED))
         whole, scaled = numpy.where(found, numpy.array(self.solved.error), 0.0), z if self.units is None else z * self.units
         errors = errors_of_leaves(scaled, whole, sizes, lambda: self.b - z + self.jacobian.vjp(z))
         if not somewhere(bool((errors > least).any())):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import numpy
@@ -49,7 +50,7 @@ def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | Non
         return own if callable(own) else partial(_itself, own)
     pairs = known(solver, recent)
     if solver.chained and len(pairs) > 1:
-        return partial(_gains, _gram_of_chain(pairs, end))
+        return _of_chain(pairs, end)
     return extrapolated(pairs if end is None else [*pairs, end])
 
 
@@ -72,27 +73,27 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     )
 
 
-def _gram_of_chain(pairs: list[tuple[Tensor, Tensor]], end: tuple[Tensor, Tensor] | None) -> Numbers:
-    """The Gram matrices of `extrapolated` for points of which each is the residual at the one before further, from fewer vectors.
+def _of_chain(pairs: list[tuple[Tensor, Tensor]], end: tuple[Tensor, Tensor] | None) -> Gains:
+    """`extrapolated` for points of which each is the residual at the one before further, from fewer vectors.
 
     The end may be far from them: a row of a batch that was done early keeps its iterate while the others go on.
     """
     residuals = [residual for _, residual in pairs]
     m, point = len(pairs) - 1, pairs[-1][0]
     if end is None:
-        return _combined(_terms_in(m), [*residuals, point], len(point))
+        return partial(_gains_of_series, inner_products([*residuals, point], len(point)).cpu().numpy())
     here = numpy.eye(m + 4)
     steps = [*here[:m], here[m + 1]]
     changes = [*(here[:m] - here[1 : m + 1]), here[m] - here[m + 2]]
     rows = numpy.stack([*steps, *changes, here[m + 2], here[m + 3]])
-    return _combined(rows, [*residuals, end[0] - point, end[1], end[0]], len(point))
+    known = inner_products([*residuals, end[0] - point, end[1], end[0]], len(point)).cpu().numpy()
+    return partial(_gains, _combined(rows, known))
 
 
-def _combined(rows: Numbers, vectors: list[Tensor], problems: int) -> Numbers:
-    """The inner products of combinations of some vectors, each a row of coefficients."""
-    known = inner_products(vectors, problems).cpu().numpy()
-    # Numpy multiplies two matrices twice as fast as two stacks of one.
-    return (rows @ known[0] @ rows.T)[None] if len(known) == 1 else rows @ known @ rows.T
+def _combined(rows: Numbers, known: Numbers) -> Numbers:
+    """The inner products of combinations, each a row of coefficients, of some vectors with known ones."""
+    with numpy.errstate(all="ignore"):  # what is not finite is seen by who works with it
+        return rows @ known @ rows.T
 
 
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
@@ -102,27 +103,29 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     if residual.numel() * (len(seen) + 3) < HELD and current() is None:
         (first, image), *others = seen
         # The first may be the caller's b, and z is handed out: whoever has them may change them.
-        return partial(_gains_of_products, [(first.clone(), image), *others], residual, z.clone())
-    return partial(_gains, _gram_of_products(seen, residual, z))
+        return partial(_gains_of_held, [(first.clone(), image), *others], residual, z.clone())
+    return _of_products(seen, residual, z)
 
 
-def _gains_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers]:
+def _gains_of_held(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers | None]:
     """Of vectors that are whole, whoever asks: perhaps a later solve whose own are divided over ranks."""
     with sharing(None):
-        return _gains(_gram_of_products(seen, residual, z))
+        return _of_products(seen, residual, z)()
 
 
-def _gram_of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Numbers:
-    """The inner products of the vectors, of what A makes of them, of r and of z."""
-    if seen[-1][1].data_ptr() == residual.data_ptr() and all(image is v for (_, image), (v, _) in pairwise(seen)):
-        vectors, rows = [vector for vector, _ in seen], _terms_in(len(seen))
-    else:
-        vectors, steps, changes = distinct(seen)
-        m, count = steps.shape
-        rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
-        rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
-    shape = vectors[0].shape
-    return _combined(rows, [*vectors, residual.reshape(shape), z.reshape(shape)], len(residual))
+def _of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
+    """From the inner products of the vectors, of what A makes of them, of r and of z."""
+    ends = [residual.reshape(1, -1), z.reshape(1, -1)] if len(residual) == 1 else [residual, z]
+    series = [vector for vector, _ in seen]
+    if all(image.data_ptr() == v.data_ptr() for (_, image), v in zip(seen, [*series[1:], residual], strict=True)):
+        vectors = [v if v.shape == ends[0].shape else v.reshape(ends[0].shape) for v in series]
+        return partial(_gains_of_series, inner_products([*vectors, *ends], len(residual)).cpu().numpy())
+    vectors, steps, changes = distinct(seen)
+    m, count = steps.shape
+    rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
+    rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
+    vectors = [v.reshape(ends[0].shape) for v in vectors]
+    return partial(_gains, _combined(rows, inner_products([*vectors, *ends], len(residual)).cpu().numpy()))
 
 
 @cache
@@ -151,8 +154,6 @@ def distinct(seen: list[tuple[Tensor, Tensor]]) -> tuple[list[Tensor], Numbers, 
 
 def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
     """‖e‖ / ‖r‖ and ‖z + e‖ from the Gram matrices (problems, 2m + 2, 2m + 2) of m steps, what each took off r, r, and z."""
-    if len(gram) == 1 and (one := _gain_of_one(gram[0])) is not None:
-        return numpy.array(one[:1]), numpy.array(one[1:])
     m = gram.shape[1] // 2 - 1
     identity = numpy.eye(m)
     with numpy.errstate(all="ignore"):
@@ -182,28 +183,51 @@ def _gains(gram: Numbers) -> tuple[Numbers, Numbers]:
         return numpy.where(sound, gain, 1.0), numpy.where(sound, whole, numpy.hypot(numpy.sqrt(r), numpy.sqrt(z)))
 
 
-def _gain_of_one(gram: Numbers) -> tuple[float, float] | None:
-    """What `_gains` gives for one problem, in half of the time; None where something is zero or not finite."""
-    m = len(gram) // 2 - 1
-    r, z = float(gram[-2, -2]), float(gram[-1, -1])
-    diagonal = gram.diagonal()[m:-2]
-    if not (min(diagonal.tolist()) > SMALL and r > SMALL and float(gram.max()) < LARGE):
+def _gains_of_series(known: Numbers) -> tuple[Numbers, Numbers]:
+    """The same from the inner products of terms v, Jᵀv, …, of r, the product of the last of them, and of z."""
+    if len(known) == 1 and (one := _gain_of_one_series(known[0].tolist())) is not None:
+        return numpy.array(one[:1]), numpy.array(one[1:])
+    return _gains(_combined(_terms_in(known.shape[1] - 2), known))
+
+
+def _gain_of_one_series(known: list[list[float]]) -> tuple[float, float] | None:
+    """What `_gains` gives for one problem, without numpy, of which little is in the caches at the end of a solve: a third of the
+    time. None where something is zero or not finite."""
+    m = len(known) - 2
+    r, z = known[m][m], known[m + 1][m + 1]
+    changes = [[a - b for a, b in zip(one, after, strict=True)] for one, after in pairwise(known[: m + 1])]
+    if not (min(row[i] - row[i + 1] for i, row in enumerate(changes)) > SMALL and r > SMALL and max(map(max, known)) < LARGE):
         return None
-    unit = numpy.sqrt(diagonal)
-    scale = unit[:, None] * unit
-    by_step, along = gram[:m, :m], gram[m:-2, -2]
-    inverse = numpy.linalg.inv(gram[m:-2, m:-2] / scale + _noise(m)) / scale
-    combination = inverse @ along
-    inside = max(float(combination @ by_step @ combination), 0.0)
-    beyond = max(r - float(combination @ along), 0.0) * max(float(numpy.vdot(inverse, by_step)), 0.0)
-    shifted = max(z + 2 * float(gram[-1, :m] @ combination) + inside, 0.0)
+    factor: list[list[float]] = []  # of Cholesky, row by row, of the inner products of the changes
+    inverse: list[list[float]] = []  # of the factor: its rows are steps whose changes are orthonormal
+    for i, row in enumerate(changes):
+        new: list[float] = []
+        for j in range(i):
+            new.append((row[j] - row[j + 1] - _dot(new, factor[j])) * inverse[j][j])
+        left = (row[i] - row[i + 1]) * (1 + NOISE) - _dot(new, new)
+        if not left > 0:
+            return None
+        scale = 1 / math.sqrt(left)
+        inverse.append([-scale * _dot(new[j:], [other[j] for other in inverse[j:]]) for j in range(i)] + [scale])
+        factor.append([*new, 1 / scale])
+    on_r = [change[m] for change in changes]
+    along = [_dot(row, on_r) for row in inverse]
+    combination = [_dot(along[j:], [row[j] for row in inverse[j:]]) for j in range(m)]
+    inside = max(_square(combination, known), 0.0)
+    beyond = max(r - _dot(along, along), 0.0) * max(sum(_square(row, known) for row in inverse), 0.0)
+    shifted = max(z + 2 * _dot(combination, known[-1]) + inside, 0.0)
     found = math.sqrt((inside + beyond) / r), math.sqrt(shifted + beyond)
     return found if math.isfinite(sum(found)) else None
 
 
-@cache
-def _noise(m: int) -> Numbers:
-    return NOISE * numpy.eye(m)
+def _dot(a: list[float], b: list[float]) -> float:
+    """The sum of products, as far as both go."""
+    return sum(map(mul, a, b))
+
+
+def _square(a: list[float], known: list[list[float]]) -> float:
+    """‖Σ aᵢvᵢ‖² of vectors with such inner products, of as many of them as there are numbers."""
+    return sum(x * _dot(a, row) for x, row in zip(a, known, strict=False))
 
 
 def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None = None) -> Tensor:
@@ -242,4 +266,4 @@ def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Nu
 
 def holds_vectors(gains: Gains) -> bool:
     """Whether vectors are held until somebody asks."""
-    return getattr(gains, "func", None) not in (_gains, _itself)
+    return getattr(gains, "func", None) not in (_gains, _gains_of_series, _itself)

@@ -51,6 +51,8 @@ class Goal:
     """The columns of each leaf of the state."""
     scale: Numbers | None = None
     """(problems, leaves): what residuals are relative to; None for the size of the iterate itself."""
+    scaled_by: Tensor | None = None
+    """The vector whose norms these are, where it is one: nobody has to take them again."""
     growth: float = 1e8
     """A residual above its smallest by this factor has diverged. A nonlinear iteration that leaves an unstable point for a
     stable one grows a lot and then stops, and the transients of non-normal maps stay below 1e4."""

@@ -59,7 +59,7 @@ class History:
 
     def _left(self, begun: int, then: float, now: float) -> float:
         if now <= 1:
-            return 1.0
+            return 0.0
         if not now < then < math.inf:
             return math.inf
         return math.log(now) * (self.steps[-1] - self.steps[begun]) / math.log(then / now)

@@ -29,6 +29,7 @@ GREW = 2.0
 """A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
 
 _THE_ONLY_ONE: Mask = numpy.array([True])
+_NONE = numpy.arange(0)
 
 GOES_ON, CONVERGED, DIVERGED, NONFINITE, STAGNATED = range(5)
 _STATUS = [Status.MAX_STEPS, Status.CONVERGED, Status.DIVERGED, Status.NONFINITE, Status.STAGNATED]
@@ -152,7 +153,7 @@ class Judge:
     def below(self) -> Any:
         """Which of the open problems are below the tolerance, and not only beside an iterate that has run away."""
         if self.goal.scale is None:
-            self.scale[self.open] = self._scale
+            self.scale[0 if self.alone else self.open] = self._scale
         below = self.history.excess[-1] <= 1
         if self.goal.scale is None and some(below):
             whole = self._size if self.alone else _whole(self._size)
@@ -198,9 +199,12 @@ class Judge:
 
     def forget(self, ended: Mask) -> None:
         """These have ended: nothing more is noted of them."""
+        if self.alone:
+            self.open = _NONE
+            return
         stay = ~ended
         self.open = self.open[stay]
-        if self.alone or not len(self.open):
+        if not len(self.open):
             return
         self.places = (numpy.arange(len(ended)) if isinstance(self.places, slice) else self.places)[stay]
         self.history.only(stay)

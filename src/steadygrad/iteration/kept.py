@@ -11,6 +11,7 @@ from torch import Tensor
 
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.norms import Mask, Numbers, Rows
+from steadygrad.iteration.plain import infinite, some
 from steadygrad.iteration.solver import Iteration, several_of
 
 
@@ -42,8 +43,8 @@ class Kept:
         better: Any = True
         if judge.goal.best:
             better = step > 0 and total < best
-            if ended is not None and numpy.isinf(best).any():
-                better = better | (ended & numpy.isinf(best))
+            if ended is not None and some(infinite(best)):
+                better = better | (ended & infinite(best))
         if better is True or (better is not False and better.all()):
             self._best, self._at = total, self._solver.keep_for_value(state)
         elif better is not False and better.any():
@@ -55,7 +56,7 @@ class Kept:
         if ended is not None:
             if self._at is not None:
                 self._store(self._solver.value(self._at), ended)
-            self.norms[judge.open] = self._best
+            self.norms[0 if judge.alone else judge.open] = self._best
             self._best = self._best[~ended] if isinstance(self._best, numpy.ndarray) else self._best
 
     def with_open(self, value: Tensor) -> Tensor:

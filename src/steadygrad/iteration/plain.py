@@ -56,6 +56,10 @@ def finite(a: Any) -> Any:
     return math.isfinite(a) if isinstance(a, float) else numpy.isfinite(a)
 
 
+def infinite(a: Any) -> Any:
+    return math.isinf(a) if isinstance(a, float) else numpy.isinf(a)
+
+
 def some(condition: Any) -> bool:
     """Whether it holds for any problem."""
     return condition if isinstance(condition, bool) else bool(highest_in(condition))

@@ -159,7 +159,7 @@ class Run:
     def _look(self) -> bool:
         """Judge the present state; whether every problem has ended."""
         solver, goal, judge = self.solver, self.goal, self.judge
-        value = solver.value(self.state) if goal.scale is None else None
+        value = solver.vector(self.state) if goal.scale is None else None
         measured = self._norms(value)
         ended: Mask | None = None
         if judge.look(self.step, measured[0], measured[-1], None if judge.alone else self._reach(value)):
@@ -186,6 +186,8 @@ class Run:
                 return known
         residual = solver.progress(self.state)
         assert residual is not None, "the residual is known after the first step"
+        if residual is goal.scaled_by:
+            return [float(judge.scale[0, 0]) if judge.alone else judge.scale]
         vectors = [residual] if value is None else [residual, value]
         return norms_of_one(vectors, goal.sizes) if judge.alone else leaf_norms(vectors, goal.sizes)
 
@@ -196,7 +198,7 @@ class Run:
         if goal.trusted is not None and not self._later and (self.step == goal.limit or some(converged)):
             found = self._distance(left)
             converged = converged & (found <= goal.trusted)
-            self.distance[judge.open] = found
+            self.distance[0 if judge.alone else judge.open] = found
         return judge.judge(converged, travels)
 
     def _distance(self, left: Any) -> Any:

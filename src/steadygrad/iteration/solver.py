@@ -44,6 +44,10 @@ class Iteration(ABC):
     def value(self, state: Any) -> Tensor:
         """The iterate, (problems, size)."""
 
+    def vector(self, state: Any) -> Tensor:
+        """The iterate as its norm is taken of it: of any shape if there is one problem."""
+        return self.value(state)
+
     @abstractmethod
     def residual(self, state: Any) -> Tensor | None:
         """What is left: a vector a problem (of any shape if there is one), or its norm as a column; None before it is known."""

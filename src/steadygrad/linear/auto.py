@@ -74,7 +74,7 @@ class Auto(LinearSolver):
         return Phase(patience.series, begun, patience, None if begun.v is problem.b else begun)
 
     def step(self, problem: System, state: Phase) -> Phase:
-        return state._replace(at=state.solver.step(problem, state.at))
+        return Phase(state.solver, state.solver.step(problem, state.at), *state[2:])
 
     @property
     def growth(self) -> float:
@@ -96,8 +96,9 @@ class Auto(LinearSolver):
         return state.solver.leap(problem, state.at)
 
     def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
-        at, state = [state.at], state._replace(at=None)  # for the memory of its last terms
-        return [state._replace(at=after) for after in state.solver.several(problem, at.pop(), steps)]
+        solver, others, at = state.solver, state[2:], [state.at]
+        del state  # for the memory of its last terms
+        return [Phase(solver, after, *others) for after in solver.several(problem, at.pop(), steps)]
 
     def value(self, state: Phase) -> Tensor:
         return state.solver.value(state.at)

@@ -34,7 +34,8 @@ UNAVOIDABLE = 2.0
 """Roundings of z that the true residual has besides the one that a solver holds, as squares add up: 1.2 to 2.1 of them by GMRES,
 BiCGSTAB and LSQR, where I − J is nearly singular. They are no sign of a drift, and a second run leaves 1.0 to 1.6 of them."""
 SLIGHTLY = 2.0
-"""The most by which they may take a residual above its tolerance without a second run."""
+"""The most by which they may take a residual above its tolerance. A larger one is as small as rounding allows: a second run would
+leave the same, and it is judged by that."""
 FAR_ABOVE = 100.0
 """But a residual so many times its tolerance is not converged, whatever rounding allows."""
 NEARLY = 1e-3
@@ -60,6 +61,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         atol=atol,
         sizes=(b.shape[1],),
         scale=numpy.array(size)[:, None],
+        scaled_by=b,
         growth=solver.growth,
         best=rtol is not None,
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
@@ -73,14 +75,19 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
     residual, r = _true_residual(solver, system, ended, length, eps)
     if rtol is not None and not solver.biased:
         allowed = [rtol * s + atol for s in size]
-        enough = [min(math.hypot(a, UNAVOIDABLE * eps * n), SLIGHTLY * a) for a, n in zip(allowed, length, strict=True)]
-        doubtful = [i for i, s in enumerate(ended.status) if s is Status.CONVERGED and residual[i] > enough[i]]
+        reachable = [math.hypot(a, UNAVOIDABLE * eps * n) for a, n in zip(allowed, length, strict=True)]
+        above = [
+            i
+            for i, s in enumerate(ended.status)
+            if s is Status.CONVERGED and residual[i] > min(reachable[i], SLIGHTLY * allowed[i])
+        ]
+        doubtful = [i for i in above if residual[i] > reachable[i]]
         if doubtful:
             ended = _again(solver, system, ended, goal, doubtful)
             length = norms(ended.value)
             residual, r = _true_residual(solver, system, ended, length, eps)
-            for i in doubtful:
-                ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
+        for i in above:
+            ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
     z = ended.value
     if ended.divided:
         here = torch.from_numpy(ended.rows).to(b.device)
