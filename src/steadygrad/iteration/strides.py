@@ -88,11 +88,14 @@ class Strides:
     def next_look(self, state: Any, step: int, left: float) -> int:
         """When to look again with so many steps left to a tolerance: further ahead where steps are cheaper than a look.
 
-        Much further in a small compiled problem.
+        Much further in a small compiled problem; and a few cheap steps of a solver of several phases whose residual does not fall,
+        since it bears with that for longer.
         """
         cheap = self._solver.cheap(state)
         late = BARELY if cheap and not self._turns else 0.0
         due = self._goal.due(step, left + late, self._few if cheap else FEW)
+        if cheap and self._turns and step > 1 and not math.isfinite(left):
+            due = max(due, min(step + FEW, self._goal.limit))
         if not self.compiled or self._large or step < max(self._singly, self.length) or not math.isfinite(left):
             return due
         return max(due, min(step + min(math.ceil(left), max(FURTHER, step)), self._goal.limit))

@@ -17,6 +17,8 @@ from steadygrad.state import Layout, State
 from steadygrad.update.saved import CHANGED
 
 BACKEND = "inductor"
+Kept = dict[Hashable, list[Tensor]]
+"""What the first parts of graphs have worked out at one state."""
 
 
 class Captured:
@@ -29,6 +31,8 @@ class Captured:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.graphs: dict[Hashable, Callable[..., Any]] = {}
+        self.divided: dict[Hashable, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+        """Those in two parts: what is worked out once at a state, and what is done with it."""
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
         """What torch takes for F's tensors: how to call the graphs."""
@@ -70,7 +74,38 @@ class Call:
         self.seal()  # F may itself write into what it holds, as batch norm does
         return found
 
+    def run_from(self, kept: Kept, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
+        """The same in two graphs: what the first state alone tells, worked out once and kept, and the rest.
+
+        So F is linearised once at a state for many graphs of products.
+        """
+        fixed = [*self._closed, *states[0]]
+        moving = [leaf for leaves in states[1:] for leaf in leaves]
+        graphs = self.captured.divided.get((body, sizes))
+        if graphs is None:
+            graphs = self.captured.divided[body, sizes] = self._built_apart(body, sizes, fixed, moving)
+        first, then = graphs
+        if (body, sizes) not in kept:
+            kept[body, sizes] = list(first(*fixed))
+        found = then(*fixed, *moving, *kept[body, sizes])
+        self.seal()
+        return found
+
     def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A graph of the body, compiled."""
+        with compiling():
+            return _lowered(self._traced(body, sizes, tensors), tensors)
+
+    def _built_apart(
+        self, body: Callable[..., Any], sizes: tuple[Any, ...], fixed: list[Tensor], moving: list[Tensor]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The two graphs of `run_from`, compiled."""
+        with compiling():
+            first, then = divided_at(self._traced(body, sizes, [*fixed, *moving]), len(fixed))
+            return _lowered(first, fixed), _lowered(then, [*fixed, *moving, *first(*fixed)])
+
+    def _traced(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Any:
+        """The body with F in it, as operations on such tensors."""
         module, state, shapes, closed = self.captured.module, self._state, self._shapes, len(self._closed)
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -84,11 +119,17 @@ class Call:
 
         from torch.fx.experimental.proxy_tensor import make_fx  # imported late: it takes a second
 
-        with without_warnings():
-            try:
-                return _lowered(make_fx(flat, tracing_mode="fake")(*tensors), tensors)
-            except Exception as error:
-                raise NotCompiledError(error) from error
+        return make_fx(flat, tracing_mode="fake")(*tensors)
+
+
+@contextmanager
+def compiling() -> Generator[None]:
+    """Where whatever torch raises means that there is no graph."""
+    with without_warnings():
+        try:
+            yield
+        except Exception as error:
+            raise NotCompiledError(error) from error
 
 
 @contextmanager
@@ -141,6 +182,33 @@ def _in_order(template: State, state: State) -> list[Tensor]:
     if isinstance(template, dict):
         return [leaf for key in template for leaf in _in_order(template[key], state[key])]
     return [leaf for part, item in zip(template, state, strict=True) for leaf in _in_order(part, item)]
+
+
+def divided_at(module: Any, fixed: int) -> tuple[Any, Any]:
+    """A traced graph as two: what depends on its first so many inputs alone, and the rest, which takes all inputs and that."""
+    from torch.fx import Graph, GraphModule
+
+    nodes: list[Any] = list(module.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    moving = {*inputs[fixed:], nodes[-1]}
+    for node in nodes:
+        if not moving.isdisjoint(node.all_input_nodes):
+            moving.add(node)
+    needed = [n for n in nodes if n not in moving and n.op != "placeholder" and not moving.isdisjoint(n.users)]
+    first, then = Graph(), Graph()
+    here: dict[Any, Any] = {}
+    for node in nodes:
+        if node not in moving:
+            here[node] = first.node_copy(node, here.__getitem__)
+    first.output(tuple(here[node] for node in needed))
+    there: dict[Any, Any] = {node: then.node_copy(node) for node in inputs}
+    for i, node in enumerate(needed):
+        there[node] = then.placeholder(f"kept_{i}")
+        there[node].meta = dict(node.meta)
+    for node in nodes:
+        if node in moving and node not in there:
+            there[node] = then.node_copy(node, there.__getitem__)
+    return GraphModule(module, first), GraphModule(module, then)
 
 
 def _lowered(module: Any, inputs: list[Any]) -> Callable[..., Any]:

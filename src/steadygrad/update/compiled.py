@@ -16,6 +16,7 @@ from torch import Tensor
 
 from steadygrad.state import Layout
 from steadygrad.update import Update
+from steadygrad.update.capture import Kept
 from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 from steadygrad.update.update import damped
@@ -94,7 +95,8 @@ class CompiledUpdate:
 class CompiledJacobian(Derived):
     """J at one state with its products in graphs: `add_terms` takes many, everything else is that of the eager one.
 
-    A graph linearises F anew: one evaluation of F more for a chunk of products, and nothing kept between them.
+    Graphs of many products linearise F anew, which is little beside them, and nothing is kept. Those of few are in two parts, so
+    that F is linearised once for all of them.
     """
 
     def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL) -> None:
@@ -105,6 +107,7 @@ class CompiledJacobian(Derived):
         """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
         tensor."""
         self._leaves = _given(eager.layout, eager.h)
+        self._kept: Kept | None = {} if chunks is LARGE else None
         self._graphs = Graphs(eager.update)
         if eager.update.captured is not None:
             eager.update.captured.check()
@@ -140,7 +143,7 @@ class CompiledJacobian(Derived):
     def _graph(self, z: Tensor, v: Tensor, steps: int, keep: int) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]] | None:
         layout = self.of.layout
         sizes = (steps, min(keep, steps), _rows(layout))
-        found = self._graphs.run(_many_products, sizes, self._leaves, _given(layout, v), _given(layout, z))
+        found = self._graphs.run(_many_products, sizes, self._leaves, _given(layout, v), _given(layout, z), kept=self._kept)
         if found is None:
             return None
         self.of.spend(steps)

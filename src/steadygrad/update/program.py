@@ -15,7 +15,7 @@ from torch import Tensor
 from steadygrad.failure import report_failure
 from steadygrad.state.tree import tensors_in
 from steadygrad.update import Update
-from steadygrad.update.capture import Call, NotCompiledError, Trace, without_warnings
+from steadygrad.update.capture import Call, Kept, NotCompiledError, Trace, without_warnings
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -62,15 +62,20 @@ class Graphs:
         self._program: _Program = update.program[0]
         self._shapes: Hashable = update.program[1]
 
-    def run(self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor] | None:
+    def run(
+        self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor], kept: Kept | None = None
+    ) -> list[Tensor] | None:
         """`body(F, sizes, *states)`, tensors, from a graph; None where there can be none, with a warning the first time.
 
         `states` are the tensors of one state each, of which the first is one at which F can be evaluated. In one solve F is
-        what it was at the first of them.
+        what it was at the first of them. What that state alone tells is worked out once for all graphs with the same `kept`.
         """
         if not self.ready(body, states[0]):
             return None
-        return self._compiled(body, lambda: self._update.captured.run(body, sizes, *states))
+        call = self._update.captured
+        if kept is None:
+            return self._compiled(body, lambda: call.run(body, sizes, *states))
+        return self._compiled(body, lambda: call.run_from(kept, body, sizes, *states))
 
     def ready(self, body: Callable[..., Any], leaves: list[Tensor]) -> bool:
         """Whether there are graphs of that body, as far as can be told before one is built; `leaves` are those of a state."""
