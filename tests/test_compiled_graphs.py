@@ -7,12 +7,14 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from compiling import CHUNK, STEPS, advance, builds, closure, eager_series, eager_steps, updates
 from problems import relative
 from steadygrad import SteadyStateWarning
 from steadygrad.update import program
+from steadygrad.update.capture import divided_at
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.update.jacobian import Jacobian
 
@@ -127,3 +129,30 @@ def test_torch_is_left_as_it_was():
     assert torch._C._autograd._saved_tensors_hooks_is_enabled()
     assert torch._C._functorch.peek_interpreter_stack() is None
     assert torch.is_grad_enabled()
+
+
+def test_a_graph_is_divided_into_what_some_inputs_tell_alone_and_the_rest():
+    def products(x, v):
+        slope = 1 - torch.tanh(x).square()
+        return v * slope, (v * slope).sum(), slope  # an output of the first part is handed through
+
+    inputs = (torch.randn(3), torch.randn(3))
+    whole = make_fx(products)(*inputs)
+    first, then = divided_at(whole, 1)
+    kept = first(inputs[0])
+    assert not any("tanh" in str(node.target) for node in then.graph.nodes)
+    for v in (inputs[1], torch.ones(3)):
+        torch.testing.assert_close(then(inputs[0], v, *kept), whole(inputs[0], v))
+
+
+@pytest.mark.usefixtures("traced")
+def test_graphs_of_few_products_linearise_once():
+    update, flat = updates(*closure(torch.float64)[:2])
+    eager = Jacobian(update, flat)
+    jacobian = CompiledJacobian(eager, CHUNK, often=True)
+    z, v, steps = torch.zeros_like(flat), torch.ones_like(flat), CHUNK[-1]
+    for _ in range(3):
+        z, v, _ = jacobian.add_terms(z, v, steps)
+    assert relative(z, eager_series(eager.dense(), torch.ones_like(flat), 3 * steps)[0]) < 1e-12
+    assert len(jacobian._kept) == len(update.captured.captured.divided) == 1
+    assert not update.captured.captured.graphs

@@ -4,8 +4,14 @@ import numpy
 import torch
 
 import steadygrad as sg
+from problems import DenseMap
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.history import History
+from steadygrad.iteration.judge import Judge
+from steadygrad.iteration.norms import norms_of_one
+from steadygrad.iteration.run import Run
+from steadygrad.iteration.strides import Strides
+from steadygrad.linear.system import System
 
 
 def test_a_linear_equation_with_a_count_is_looked_at_ever_more_seldom_and_at_the_end():
@@ -33,6 +39,41 @@ def test_what_problems_need_that_go_on_is_forecast_without_those_that_have_ended
     assert history.steps_left_of_half() == 0.0
     history.only(numpy.array([False, False, True]))
     assert history.steps_left_of_half() == history.steps_left() > 0.0
+
+
+def looks_of(solver, J, b):
+    """The steps at which a solve of (I − Jᵀ) z = b is looked at."""
+    goal = Goal(limit=500, rtol=1e-5, sizes=(b.shape[1],), scale=b.norm(dim=1, keepdim=True).numpy())
+    run = Run(solver, System(DenseMap(J), b), torch.zeros_like(b), goal, False, frozenset())
+    run.run()
+    return [step for step, _ in run.judge.trace]
+
+
+def test_the_choice_looks_at_every_fourth_term_of_a_series_that_rises_and_bears_with_it():
+    J, b = 1.5 * torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64))[0], torch.ones(1, 40, dtype=torch.float64)
+    assert looks_of(sg.Auto(), J, b)[:6] == [0, 1, 2, 6, 10, 14]
+    assert looks_of(sg.Neumann(), J, b)[:6] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_guess_at_the_end_is_put_off_a_little_where_steps_are_cheap():
+    start, goal = torch.zeros(1, 4), Goal(limit=100, rtol=1e-5, sizes=(4,))
+    guesses = (0.0, 0.5, 0.95, 1.3, 1.9)
+    for solver, due in ((sg.Picard(), [16, 16, 17, 17, 18]), (sg.Anderson(), [16, 16, 16, 17, 17])):
+        strides = Strides(solver, Judge(goal, 1), start, possible=True)
+        assert [strides.next_look(solver.init(torch.tanh, start), 15, left) for left in guesses] == due
+
+
+def test_the_norm_of_b_is_not_taken_again(monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        "steadygrad.iteration.run.norms_of_one", lambda vectors, sizes: taken.append(1) or norms_of_one(vectors, sizes)
+    )
+    J, b = 0.5 * torch.eye(8, dtype=torch.float64), torch.ones(1, 8, dtype=torch.float64)
+    assert sg.Neumann(rtol=1e-3).solve(DenseMap(J), b).residual[0] <= 1e-3
+    first = len(taken)
+    taken.clear()
+    sg.Neumann(rtol=1e-3).solve(DenseMap(J), b, torch.full_like(b, 0.1))
+    assert len(taken) == first + 1
 
 
 def test_several_small_problems_are_looked_at_less_often_than_one_and_as_often_where_they_are_large():

@@ -115,7 +115,8 @@ class Adjoint:
             start = None if transpose else self.start.of(jacobian, b)
             operator, units = self._operator(jacobian, b, transpose)
             if self.compile and operator is jacobian and jacobian.update.captured is not None:  # F as it was in the search
-                compiled = CompiledJacobian(jacobian, graphs_for(self._count, b.numel() > LARGE))
+                large = b.numel() > LARGE
+                compiled = CompiledJacobian(jacobian, graphs_for(self._count, large), often=large and self._count is None)
                 operator = compiled if compiled.ready else jacobian
             solved = self.solver.solve(operator, *_times(units, b, start))
             fell_back = self.on_failure == "fallback" and self._failed(solved)

@@ -88,8 +88,8 @@ class Strides:
     def next_look(self, state: Any, step: int, left: float) -> int:
         """When to look again with so many steps left to a tolerance: further ahead where steps are cheaper than a look.
 
-        Much further in a small compiled problem; and a few cheap steps of a solver of several phases whose residual does not fall,
-        since it bears with that for longer.
+        Much further in a small compiled problem; and a few cheap steps of a solver of several phases whose residual rises: it
+        bears with that for longer.
         """
         cheap = self._solver.cheap(state)
         late = BARELY if cheap and not self._turns else 0.0

@@ -95,11 +95,11 @@ class CompiledUpdate:
 class CompiledJacobian(Derived):
     """J at one state with its products in graphs: `add_terms` takes many, everything else is that of the eager one.
 
-    Graphs of many products linearise F anew, which is little beside them, and nothing is kept. Those of few are in two parts, so
-    that F is linearised once for all of them.
+    Graphs linearise F anew, which is little beside many products, and nothing is kept between them. With `often`, for graphs of
+    few products, they are in two parts, so that F is linearised once for all of them.
     """
 
-    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL) -> None:
+    def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL, often: bool = False) -> None:
         super().__init__(eager)
         self.chunks = chunks
         self.leap = chunks[-1]
@@ -107,7 +107,7 @@ class CompiledJacobian(Derived):
         """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
         tensor."""
         self._leaves = _given(eager.layout, eager.h)
-        self._kept: Kept | None = {} if chunks is LARGE else None
+        self._kept: Kept | None = {} if often else None
         self._graphs = Graphs(eager.update)
         if eager.update.captured is not None:
             eager.update.captured.check()
