@@ -122,6 +122,7 @@ class Graphs:
                 program.rebuilt = True
                 self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
         captured, inputs = found[0]
+        update.proven()
         return Call(captured, inputs, leaves)
 
     def _seen_to_draw(self, leaves: list[Tensor]) -> bool:

@@ -49,6 +49,10 @@ class FrozenRandomness:
         """Whether F is known not to draw, so that it may be called directly: for the innermost loop."""
         return not self.draws and self._calls >= WATCHED_CALLS
 
+    def none_in_it(self) -> None:
+        """Take note that F is known not to draw: nobody watches it any more."""
+        self._calls = WATCHED_CALLS
+
     def call(self, function: Callable[[], Result]) -> Result:
         """`function()`, a call of F, with the draws of the first one."""
         self._calls += 1

@@ -61,6 +61,11 @@ class Update:
         """Whether F was seen to draw random numbers."""
         return self._randomness.draws
 
+    def proven(self) -> None:
+        """Take note that F was traced: it returns a state, and draws nothing."""
+        self.called = True
+        self._randomness.none_in_it()
+
     def under_its_autocast(self) -> AbstractContextManager[Any]:
         """A context with the autocast of the place where the solve began."""
         return nullcontext() if self._autocast.is_on else self._autocast.again()
