@@ -133,13 +133,14 @@ def test_torch_is_left_as_it_was():
 
 def test_a_graph_is_divided_into_what_some_inputs_tell_alone_and_the_rest():
     def products(x, v):
-        slope = 1 - torch.tanh(x).square()
-        return v * slope, (v * slope).sum(), slope  # an output of the first part is handed through
+        slope, again = 1 - torch.tanh(x).square(), 1 - torch.tanh(x).square()
+        return v * slope, (v * again).sum()
 
     inputs = (torch.randn(3), torch.randn(3))
     whole = make_fx(products)(*inputs)
     first, then = divided_at(whole, 1)
     kept = first(inputs[0])
+    assert len(kept) == 1  # though it is worked out twice
     assert not any("tanh" in str(node.target) for node in then.graph.nodes)
     for v in (inputs[1], torch.ones(3)):
         torch.testing.assert_close(then(inputs[0], v, *kept), whole(inputs[0], v))
@@ -156,3 +157,10 @@ def test_graphs_of_few_products_linearise_once():
     assert relative(z, eager_series(eager.dense(), torch.ones_like(flat), 3 * steps)[0]) < 1e-12
     assert len(jacobian._kept) == len(update.captured.captured.divided) == 1
     assert not update.captured.captured.graphs
+
+
+def test_what_the_first_part_tells_alone_may_be_an_output():
+    whole = make_fx(lambda x, v: (v * x, torch.exp(x)))(torch.randn(3), torch.randn(3))
+    first, then = divided_at(whole, 1)
+    x, v = torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(then(x, v, *first(x)), whole(x, v))

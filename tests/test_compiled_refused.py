@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import steadygrad as sg
 from compiling import CHUNK, STEPS, advance, builds, closure, eager_steps, updates
 from steadygrad import SteadyStateError, SteadyStateWarning
 from steadygrad.update.compiled import CompiledUpdate
@@ -102,3 +103,57 @@ def test_an_error_of_the_update_itself_is_raised_as_it_is():
     broken.append(True)
     with pytest.warns(SteadyStateWarning), pytest.raises(KeyError, match="mine"):
         step.advance(flat, STEPS)
+
+
+class Rounded(torch.autograd.Function):
+    """Straight through: the derivative of rounding is taken to be that of the identity."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return torch.round(8 * h) / 8
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def rounding(h):
+    return Rounded.apply(h)
+
+
+def scaling(h):
+    with torch.no_grad():
+        size = 1 + h.square().mean()
+    return h / size
+
+
+def hooked(h):
+    if h.requires_grad:
+        h = 1 * h
+        h.register_hook(lambda gradient: 0.5 * gradient)
+    return h
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("inside", [rounding, scaling, hooked], ids=lambda f: f.__name__)
+def test_derivatives_that_are_not_in_a_graph_are_taken_eagerly_with_a_word(inside):
+    """Torch traces F without gradients: products of the graph would be those of another F, and nobody would know."""
+    W = (0.5 * torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]).requires_grad_()
+    x = torch.randn(3, 6, dtype=torch.float64)
+
+    def gradient(compile):
+        solution = sg.steady_state(
+            lambda h: torch.tanh(inside(h) @ W + x),
+            torch.zeros(3, 6, dtype=torch.float64),
+            forward=sg.Picard(max_steps=20, rtol=0),
+            gradient=sg.Implicit(sg.Neumann(steps=20)),
+            compile=compile,
+        )
+        return torch.autograd.grad(solution.value.sum(), W)[0], solution.adjoint.products
+
+    expected, products = gradient(False)
+    with pytest.warns(SteadyStateWarning, match=r"the products with J of .* run eagerly .*differs from what autograd gives"):
+        found, spent = gradient(True)
+    torch.testing.assert_close(found, expected)
+    assert spent == products
+    torch.testing.assert_close(gradient(True)[0], expected)  # warnings are errors here: no second one

@@ -34,8 +34,8 @@ UNAVOIDABLE = 2.0
 """Roundings of z that the true residual has besides the one that a solver holds, as squares add up: 1.2 to 2.1 of them by GMRES,
 BiCGSTAB and LSQR, where I − J is nearly singular. They are no sign of a drift, and a second run leaves 1.0 to 1.6 of them."""
 SLIGHTLY = 2.0
-"""The most by which they may take a residual above its tolerance. A larger one is as small as rounding allows: a second run would
-leave the same, and it is judged by that."""
+"""The most by which they may take a residual above its tolerance and leave it CONVERGED; a larger one is judged by what rounding
+allows, without a second run if it may pass: that would leave hardly less."""
 FAR_ABOVE = 100.0
 """But a residual so many times its tolerance is not converged, whatever rounding allows."""
 NEARLY = 1e-3
@@ -81,7 +81,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
             for i, s in enumerate(ended.status)
             if s is Status.CONVERGED and residual[i] > min(reachable[i], SLIGHTLY * allowed[i])
         ]
-        doubtful = [i for i in above if residual[i] > reachable[i]]
+        doubtful = [i for i in above if residual[i] > min(reachable[i], FAR_ABOVE * allowed[i])]
         if doubtful:
             ended = _again(solver, system, ended, goal, doubtful)
             length = norms(ended.value)

@@ -185,10 +185,14 @@ def _in_order(template: State, state: State) -> list[Tensor]:
 
 
 def divided_at(module: Any, fixed: int) -> tuple[Any, Any]:
-    """A traced graph as two: what depends on its first so many inputs alone, and the rest, which takes all inputs and that."""
+    """A traced graph as two: what depends on its first so many inputs alone, and the rest, which takes all inputs and that.
+
+    What every product works out anew of the state, as the cosine in the derivative of a sine, is first made one.
+    """
+    from torch._functorch.compile_utils import fx_graph_cse
     from torch.fx import Graph, GraphModule
 
-    nodes: list[Any] = list(module.graph.nodes)
+    nodes: list[Any] = list(fx_graph_cse(module.graph).nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     moving = {*inputs[fixed:], nodes[-1]}
     for node in nodes:

@@ -77,6 +77,16 @@ class Graphs:
             return self._compiled(body, lambda: call.run(body, sizes, *states))
         return self._compiled(body, lambda: call.run_from(kept, body, sizes, *states))
 
+    def has(self, body: Callable[..., Any], sizes: tuple[Any, ...]) -> bool:
+        """Whether a graph of that body has been built."""
+        call = self._update.captured
+        return call is not None and ((body, sizes) in call.captured.graphs or (body, sizes) in call.captured.divided)
+
+    def refuse(self, body: Callable[..., Any]) -> None:
+        """Take note that graphs of that body do not give what F gives, so that none is run any more."""
+        self._program.eager.add(body)
+        self._tell("a graph of them differs from what autograd gives", _OTHER, of="products with J of")
+
     def ready(self, body: Callable[..., Any], leaves: list[Tensor]) -> bool:
         """Whether there are graphs of that body, as far as can be told before one is built; `leaves` are those of a state."""
         update, program = self._update, self._program
@@ -134,19 +144,23 @@ class Graphs:
         self._program.drew |= update.draws
         return update.draws
 
-    def _tell(self, why: str, advice: str) -> None:
+    def _tell(self, why: str, advice: str, of: str = "steps of") -> None:
         if advice in self._program.told:
             return
         self._program.told.add(advice)
         function = self._update.function
         name = getattr(function, "__qualname__", type(function).__name__)
-        message = f"the steps of {name} run eagerly in spite of compile=True: {why}. {advice}"
+        message = f"the {of} {name} run eagerly in spite of compile=True: {why}. {advice}"
         report_failure(message, "warn")
 
 
 _UNTRACED = (
     "Results are the same, without the speed. F must be traceable: no branches on values of tensors, no .item(), no calls "
     "into other libraries; compiling also needs a C++ compiler (g++). Or leave compile=False."
+)
+_OTHER = (
+    "Results are right, without the speed. F is traced without gradients, so that what only concerns these is not in a graph: "
+    "torch.no_grad(), the backward of a torch.autograd.Function, hooks. Use detach() in place of no_grad(), or compile=False."
 )
 _DRAWS = "it draws random numbers, which must be the same in every step of a solve"
 _RANDOM = "Draw outside of F and close over the draw, or call eval()."
