@@ -76,8 +76,9 @@ def test_what_the_rounding_of_j_does_to_a_nearly_singular_system_is_estimated(so
     """One eigenvalue of J lies at 1 − 1e-3, of an eigenbasis that is not orthogonal: residuals end at 1e-4 in float32."""
     problem = affine(matrices(128)["nearly singular"], rows=64)
     z, adjoint = problem.solve(solver)
+    by_rounding = torch.finfo(torch.float32).eps * float(z.norm() / problem.b.norm())  # which may have spared it
     assert adjoint.converged
-    assert problem.error(z) / 10 < adjoint.error_estimate < 10 * problem.error(z)
+    assert problem.error(z) / 10 < adjoint.error_estimate < 10 * max(problem.error(z), by_rounding)
 
 
 def test_changes_too_small_to_be_squared_are_no_error():
