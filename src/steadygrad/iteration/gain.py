@@ -191,7 +191,7 @@ def _gains_of_series(known: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _gain_of_one_series(known: list[list[float]]) -> tuple[float, float] | None:
-    """What `_gains` gives for one problem, without numpy, of which little is in the caches at the end of a solve: a third of the
+    """What `_gains` gives for one problem, without numpy, of which little is in the caches at the end of a solve: half of the
     time. None where something is zero or not finite."""
     m = len(known) - 2
     r, z = known[m][m], known[m + 1][m + 1]
