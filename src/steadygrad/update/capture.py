@@ -33,6 +33,8 @@ class Captured:
         self.graphs: dict[Hashable, Callable[..., Any]] = {}
         self.divided: dict[Hashable, tuple[Callable[..., Any], Callable[..., Any]]] = {}
         """Those in two parts: what is worked out once at a state, and what is done with it."""
+        self.compared: set[Hashable] = set()
+        """Those of which it was seen that they give what F gives."""
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
         """What torch takes for F's tensors: how to call the graphs."""

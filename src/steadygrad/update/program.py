@@ -77,10 +77,10 @@ class Graphs:
             return self._compiled(body, lambda: call.run(body, sizes, *states))
         return self._compiled(body, lambda: call.run_from(kept, body, sizes, *states))
 
-    def has(self, body: Callable[..., Any], sizes: tuple[Any, ...]) -> bool:
-        """Whether a graph of that body has been built."""
-        call = self._update.captured
-        return call is not None and ((body, sizes) in call.captured.graphs or (body, sizes) in call.captured.divided)
+    @property
+    def compared(self) -> set[Hashable]:
+        """The bodies, with their sizes, of which it was seen that their graphs give what F gives."""
+        return self._update.captured.captured.compared
 
     def refuse(self, body: Callable[..., Any]) -> None:
         """Take note that graphs of that body do not give what F gives, so that none is run any more."""
