@@ -268,8 +268,8 @@ def refuse_with_group(forward: FixedPointSolver, method: Gradient, compile: bool
 def _report(solution: Solution, problem: Problem) -> None:
     """Say that the state was not found."""
     statuses = solution.problems.statuses
-    at_once = solution.steps <= 1 and all(status is Status.NONFINITE for status in statuses)
-    if at_once and problem.on_failure != "ignore" and not _finite_at_the_start(problem):
+    nothing = all(status is Status.NONFINITE for status in statuses)
+    if nothing and problem.on_failure != "ignore" and not _finite_at_the_start(problem):
         raise SteadyStateError(
             "update returned inf or NaN on its first call. Check h0, the inputs and the parameters: "
             f"h0 is {'finite' if everywhere(bool(problem.start.isfinite().all())) else 'not finite'}."

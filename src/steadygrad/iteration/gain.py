@@ -25,8 +25,9 @@ from steadygrad.state.shards import current, sharing, total
 Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
 """Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no large vectors are kept for it."""
 
-BLOCK = 2**16
-"""Numbers copied to float64 at a time: half a megabyte, which caches hold."""
+BLOCK = 2**18
+"""Numbers copied to float64 at a time: two megabytes, which caches hold. Eight vectors of 64×512 in one block take 0.29 ms, in
+four of them 0.49 ms."""
 HELD = 2**19
 """Numbers that an estimate may hold until somebody asks for it: 2 MB in float32."""
 NOISE = 1e-9
@@ -101,10 +102,17 @@ def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Te
     if not seen:
         return partial(_itself, numpy.ones(residual.shape[0]))
     if residual.numel() * (len(seen) + 3) < HELD and current() is None:
-        (first, image), *others = seen
-        # The first may be the caller's b, and z is handed out: whoever has them may change them.
-        return partial(_gains_of_held, [(first.clone(), image), *others], residual, z.clone())
+        return partial(_gains_of_held, seen, residual, z)
     return _of_products(seen, residual, z)
+
+
+def for_later(gains: Gains) -> Gains:
+    """The same to be asked for after the solve: the first vector may be the caller's b, and z is handed out, so that whoever has
+    them may change them."""
+    if not (isinstance(gains, partial) and gains.func is _gains_of_held):
+        return gains
+    [(first, image), *others], residual, z = gains.args
+    return partial(_gains_of_held, [(first.clone(), image), *others], residual, z.clone())
 
 
 def _gains_of_held(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers | None]:
@@ -242,7 +250,7 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
     width = max(1, BLOCK // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
         if problems == 1:
-            block = torch.stack(vectors).reshape(count, size).double()
+            block = torch.cat([vector.reshape(1, size) for vector in vectors]).double()
         else:
             block = torch.stack([vector.reshape(problems, size) for vector in vectors], dim=1).double()
         block = block if combined is None else combined @ block

@@ -121,7 +121,7 @@ class Run:
 
     def _run(self) -> Ended:
         solver = self.solver
-        due = 0 if solver.progress(self.state) is not None else 1
+        due = self.goal.first_look(known=solver.progress(self.state) is not None)
         while True:
             self._advance(min(self._strides.due(self.problem, self.state, self.step, due), self.goal.limit))
             if self._look():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.goal import FEW, FEW_CHEAP, FEW_OF_MANY, FEW_TURNING, Goal
+from steadygrad.iteration.goal import FEW, FEW_CHEAP, FEW_OF_MANY, Goal
 from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.norms import norms_of_one, within_range
 from steadygrad.iteration.solver import Iteration
@@ -57,11 +57,11 @@ class Strides:
         columns = columns_of_all(start.shape[1])
         self._turns = turns = type(solver).turn is not Iteration.turn
         seldom = start.shape[0] * columns <= LITTLE and not judge.alone
+        self._few = FEW_OF_MANY if seldom else FEW_CHEAP
         if turns:  # to a Krylov space, which in few numbers is soon full
-            seldom = seldom and columns >= 4 * FEW_OF_MANY
-        self._few = FEW_OF_MANY if seldom else FEW_TURNING if turns else FEW_CHEAP
+            self._few = min(self._few, max(columns // 4, FEW))
         self._singly = 0
-        """The step up to which steps are taken one by one, after a first stride that led away."""
+        """The step up to which steps are taken one by one, twice as many as were in a first stride that led away."""
         self.length = 0
         """The number of which strides are multiples; 1 where they are of any number, 0 where there are none."""
 
@@ -92,9 +92,13 @@ class Strides:
         bears with that for longer.
         """
         cheap = self._solver.cheap(state)
-        late = BARELY if cheap and not self._turns else 0.0
-        due = self._goal.due(step, left + late, self._few if cheap else FEW)
-        if cheap and self._turns and step > 1 and not math.isfinite(left):
+        if not cheap:
+            return self._goal.due(step, left)
+        if len(self._judge.trace) == 1 and (self._turns or not self._goal.best):  # of a series that rises, the first is the best
+            return self._goal.soonest(step, self._judge.history.worst)
+        late = 0.0 if self._turns else BARELY
+        due = self._goal.due(step, left + late, self._few)
+        if self._turns and step > 1 and not math.isfinite(left):
             due = max(due, min(step + FEW, self._goal.limit))
         if not self.compiled or self._large or step < max(self._singly, self.length) or not math.isfinite(left):
             return due
@@ -117,7 +121,7 @@ class Strides:
             first = float(self._judge.first[0]) if measured is None or seen else measured.first[0]
             falls = self._residual(state, measured) < first
         if not falls:
-            self._singly = due
+            self._singly = 2 * due
         return not falls
 
     def _residual(self, state: Any, measured: Measured | None) -> float:

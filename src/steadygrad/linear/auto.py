@@ -35,6 +35,9 @@ FULL = 3
 """In states of few numbers a Krylov space is full after as many steps: the series then gets so many times that."""
 GREW = 1e3
 """A residual above the first by this factor ends the series at once: the transients of most non-normal maps stay below."""
+HOPELESS = 8
+"""A series that needs so many times the terms that it may need is left after half of those that others are given to show how they
+fall: with ρ = 0.99 nothing that they show would keep it."""
 AGAIN = 1.5
 """GMRES is compared with LSQR again after so many times the steps: the comparison takes the time of several of them."""
 
@@ -162,7 +165,10 @@ def _series_is_slow(problem: System, state: Phase, forecast: Forecast) -> bool:
     if forecast.grown > GREW:
         return True
     numbers = columns_of_all(problem.b.shape[1])
-    head = min(patience.head if math.isfinite(forecast.left) else patience.rising, max(numbers // 4, BIG.head))
+    head = patience.head if math.isfinite(forecast.left) else patience.rising
+    if HOPELESS * patience.terms < forecast.left < math.inf:
+        head //= 2
+    head = min(head, max(numbers // 4, BIG.head))
     if forecast.step < head or forecast.left <= min(patience.terms, FULL * numbers):
         return False
     if patience is BIG:

@@ -13,7 +13,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, drive
 from steadygrad.iteration.error import FLOOR, errors_by
-from steadygrad.iteration.gain import gains
+from steadygrad.iteration.gain import for_later, gains
 from steadygrad.iteration.norms import norms
 from steadygrad.linear.system import LinearSolution, System, precision_of
 from steadygrad.solution import Status
@@ -94,7 +94,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         found = gains(solver, ended.recent, None if r is None else (z[here], r[here]))
     else:
         found = gains(solver, ended.recent, None if r is None else (z, r))
-    errors = errors_by(found, ended.rows, ended.gain, residual, length, eps)
+    errors = errors_by(for_later(found) if rtol is None else found, ended.rows, ended.gain, residual, length, eps)
     relative = _over(residual, size)
     if rtol is None:
         errors.put_off()

@@ -21,7 +21,7 @@ from steadygrad.update.jacobian import Derived, Jacobian
 from steadygrad.update.program import Graphs
 from steadygrad.update.update import damped
 
-SMALL = (48, 16)
+SMALL = (32, 16)
 """Steps a graph where a tolerance is waited for, the longest first. At 32×64 a graph of 16 steps takes as long as five eager
 ones, so that a few steps beyond the tolerance cost less than one look more."""
 LARGE = (8,)
@@ -34,7 +34,7 @@ def graphs_for(count: int | None, large: bool) -> tuple[int, ...]:
     """Steps a graph: as many as were asked for, or a large part of that; without a count, what suits looks at the state.
 
     >>> graphs_for(30, False), graphs_for(100, False), graphs_for(None, False)
-    ((30,), (25,), (48, 16))
+    ((30,), (25,), (32, 16))
     """
     if count is None:
         return LARGE if large else SMALL
