@@ -269,6 +269,15 @@ class TestKrylovSpace:
         for count in (3, 9):
             assert is_symmetric(inner_products(terms[:count], len(terms[0])).numpy()) == (family == "symmetric")
 
+    def test_terms_that_have_all_but_reached_an_eigenvector_do_not_pass_for_those_of_a_symmetric_matrix(self):
+        J, b, _ = problem("nearly singular")
+        terms = [b.view(1, -1)]
+        for _ in range(27):
+            terms.append(Repeated(J).vjp(terms[-1]))
+        gram = inner_products(terms[11:], 1).numpy()
+        assert abs(gram[:, 0, 2] / gram[:, 1, 1] - 1).max() < 1e-3  # as of a symmetric one
+        assert not is_symmetric(gram)
+
     def test_dependent_powers_are_not_taken_together(self):
         """An eigenvalue far above the others: the powers are soon one vector."""
         J = torch.diag(torch.cat([torch.tensor([0.99]), torch.full((39,), 0.01)])).double() + 1e-3 * matrix(

@@ -20,18 +20,26 @@ LIKE = 1e-3
 def is_symmetric(gram: Numbers) -> bool:
     """Whether J acts as a symmetric matrix with I − J positive definite on terms v, Jᵀv, … with such inner products.
 
-    Those of a symmetric J depend on i + j alone: ⟨(Jᵀ)ⁱb, (Jᵀ)ʲb⟩ = ⟨b, Jⁱ⁺ʲb⟩. Other matrices do not have that by chance.
+    Those of a symmetric J depend on i + j alone: ⟨(Jᵀ)ⁱb, (Jᵀ)ʲb⟩ = ⟨b, Jⁱ⁺ʲb⟩. Other matrices do not have that by chance. So do
+    those of the differences of the terms, which are asked too: a series that hardly falls has all but reached one eigenvector of
+    J, and any matrix acts as a symmetric one on that.
     """
     if gram.shape[1] < 3:
         return False
-    diagonal = gram.diagonal(axis1=1, axis2=2)
-    across, along = gram.diagonal(2, axis1=1, axis2=2), diagonal[:, 1:-1]
-    if not (abs(across - along) <= LIKE * along).all():
+    along_rows = gram[:, :-1] - gram[:, 1:]
+    of_differences = along_rows[:, :, :-1] - along_rows[:, :, 1:]
+    if not (_depends_on_the_sum(gram) and _depends_on_the_sum(of_differences)):
         return False
-    scale = numpy.sqrt(diagonal[:, :-1])
+    scale = numpy.sqrt(gram.diagonal(axis1=1, axis2=2)[:, :-1])
     scale = numpy.where(scale > 0, scale, 1.0)
     energy = (gram[:, :-1, :-1] - gram[:, :-1, 1:]) / scale[:, :, None] / scale[:, None, :]
     return bool((numpy.linalg.eigvalsh((energy + energy.mT) / 2)[:, 0] > -LIKE).all())
+
+
+def _depends_on_the_sum(gram: Numbers) -> bool:
+    """Whether the entries of such matrices are those of one sequence, by i + j."""
+    across, along = gram.diagonal(2, axis1=1, axis2=2), gram.diagonal(axis1=1, axis2=2)[:, 1:-1]
+    return bool((abs(across - along) <= LIKE * along).all())
 
 
 class Terms(NamedTuple):
