@@ -28,7 +28,7 @@ from steadygrad.update import capture, jacobian, randomness, update
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "steps of F": [(update.Update, "advance")],
     "products with Jᵀ": [(jacobian.Jacobian, "add_terms")],
-    "graphs": [(capture.Call, "run")],
+    "graphs": [(capture.CapturedCall, "run")],
     "looks": [(run.Run, "_look")],
     "driver besides": [(run.Run, "__init__"), (run.Run, "run")],
     "first calls of F, watched for draws": [(randomness.FrozenRandomness, "_watched")],

@@ -17,8 +17,8 @@ from steadygrad.linear.lsqr import LSQR
 from steadygrad.linear.neumann import Sum
 from steadygrad.linear.outlook import lsqr_is_faster, terms_left_by_bend
 from steadygrad.linear.system import System
-from steadygrad.linear.terms import Terms, is_symmetric
-from steadygrad.state.rows import over
+from steadygrad.linear.terms import SeriesTerms, is_symmetric
+from steadygrad.state.rows import ratio
 
 ROWS = 8
 LIMIT = {"rtol": 1e-5, "max_steps": 2000}
@@ -33,7 +33,7 @@ SINGLE = {
 
 
 def last_terms(terms):
-    return Terms.of(terms, inner_products(terms, len(terms[0])).numpy(), torch.float64)
+    return SeriesTerms.of(terms, inner_products(terms, len(terms[0])).numpy(), torch.float64)
 
 
 class Repeated(DenseMap):
@@ -322,6 +322,6 @@ def test_restarts_go_on_from_the_smallest_residual():
 
 
 def test_division_by_zero_leaves_zero():
-    found = over(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[2.0], [0.0]]))
+    found = ratio(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[2.0], [0.0]]))
     assert found.tolist() == [[0.5, 1.0], [0.0, 0.0]]
-    assert over(1.0, torch.tensor([[4.0], [0.0]])).tolist() == [[0.25], [0.0]]
+    assert ratio(1.0, torch.tensor([[4.0], [0.0]])).tolist() == [[0.25], [0.0]]

@@ -140,7 +140,7 @@ def test_the_residuals_of_rbp_are_terms_of_a_series(rows, at_the_end):
         recent = [*recent[-5:], state]
     z = solver.value(state if at_the_end else recent[1])
     r = system(z) - z
-    chained, points = gains(solver, recent, (z, r))()[0], extrapolated([*known(solver, recent), (z, r)])()[0]
+    chained, points = gains(solver, recent, (z, r)).values()[0], extrapolated([*known(solver, recent), (z, r)]).values()[0]
     exact = (z - adjoint_of(J, system.b)).norm(dim=1) / r.norm(dim=1)
     for gain in (chained, points):
         assert ((exact.numpy() / 3 < gain) & (gain < 3 * exact.numpy())).all()

@@ -209,7 +209,7 @@ def test_problems_whose_gradient_was_once_silently_wrong(solved, family, seed):
     """States 0.03 to 2 % off at loose tolerances, whose gradients were 1 % off and more: one step ahead did not show it."""
     found = solved(family, seed)
     assert found.known
-    assert found.off > 0.01
+    assert found.raw_off > 0.01  # by how much of it F in its dtype is to blame depends on the processor
     assert found.warned
 
 

@@ -172,6 +172,24 @@ def test_divergence_keeps_the_best_iterate():
     assert solved.residual[0] == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(
+    ("solver", "family", "radius"),
+    [
+        (sg.Neumann(), "rotation", 1.5),
+        (sg.Neumann(), "rotation", 1.05),
+        (Recurrence(sg.Anderson(history=1)), "rotation", 1.5),
+        (Recurrence(sg.Broyden(history=1)), "rotation", 1.5),
+        (sg.CG(), "rotation", 0.99),
+    ],
+    ids=repr,
+)
+def test_the_error_of_what_failed_is_that_of_the_iterate_that_is_kept(solver, family, radius):
+    J, b = matrix(family, radius), rhs()
+    solved = solver.solve(DenseMap(J), b)
+    assert solved.status[0] is not sg.Status.CONVERGED
+    assert solved.error[0] > relative(solved.z, adjoint_of(J, b)) / 5
+
+
 @pytest.mark.parametrize("solver", [*KRYLOV, sg.Dense()], ids=repr)
 def test_invertible_systems_need_no_contraction(solver):
     J, b = matrix("rotation", 1.5), rhs()
@@ -321,6 +339,7 @@ def test_breakdown_of_bicgstab_is_said():
 @pytest.mark.parametrize("block", [1, 10**6])
 def test_inner_products_for_the_error_estimate_by_blocks(block, monkeypatch):
     monkeypatch.setattr(gain, "BLOCK", block)
+    monkeypatch.setattr(gain, "PIECE", block)
     vectors = [torch.randn(3, 53, dtype=torch.float32) for _ in range(5)]
     whole = torch.stack(vectors, dim=1).double()
     torch.testing.assert_close(gain.inner_products(vectors, len(vectors[0])), whole @ whole.mT, rtol=1e-13, atol=1e-13)

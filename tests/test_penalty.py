@@ -157,7 +157,7 @@ class TestGradients:
         assert W.grad is not None
         assert private is not h
         assert private.grad is None
-        assert J._probe[0].grad is None
+        assert J._double.probes[0].grad is None
 
     @EVERY
     def test_nothing_that_needs_a_gradient(self, call):

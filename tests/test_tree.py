@@ -76,3 +76,41 @@ def test_arguments_may_hold_anything():
 def test_states_hold_tensors_only(walk):
     with pytest.raises(TypeError, match=r"a state is a tensor.*got str \('x'\) in it"):
         walk((torch.ones(1), "x"))
+
+
+class TestAlike:
+    @given(states)
+    def test_a_state_and_its_image_in_another_order(self, state):
+        assert tree.alike(state, reordered(tree.map_state(torch.neg, state)))
+
+    def test_dicts_in_any_order_and_named_tuples(self):
+        one = torch.ones(1)
+        assert tree.alike({"a": one, "b": (one, one)}, {"b": Pair(one, one), "a": one})
+
+    @pytest.mark.parametrize("other", [{"a": 1}, {"b": 1}, {"a": [1, 1]}, {"a": (1,)}, {"a": {}}, {"a": (1, (1,))}, 1, {}])
+    def test_another_nesting(self, other):
+        one = torch.ones(1)
+        nested = tree.map_nested(lambda _: one, other)
+        assert not tree.alike({"a": (one, one)}, nested)
+        assert not tree.alike(nested, {"a": (one, one)})
+
+
+def test_the_same_data():
+    batch = {"x": torch.tensor([1.0, torch.nan]), "more": [torch.ones(2), "text", None]}
+    assert tree.same_data(batch, dict(batch))
+    assert tree.same_data([torch.ones(2)], [torch.ones(2)])
+    for other in (
+        [torch.zeros(2)],
+        [torch.ones(2, dtype=torch.float64)],
+        [torch.ones(2), 1],
+        (torch.ones(2),),
+        torch.ones(2),
+        None,
+    ):
+        assert not tree.same_data([torch.ones(2)], other)
+
+
+def test_plain_has_no_named_tuples():
+    found = tree.map_plain(lambda leaf: 2 * leaf, {"a": Pair(1, [2, (3,)])})
+    assert found == {"a": (2, [4, (6,)])}
+    assert type(found["a"]) is tuple

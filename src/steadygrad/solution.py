@@ -131,7 +131,7 @@ class Problems:
 _WORST_FIRST = [Status.NONFINITE, Status.DIVERGED, Status.STAGNATED, Status.MAX_STEPS, Status.CONVERGED]
 
 
-class Errors(Protocol):
+class Estimates(Protocol):
     """Estimates, one a problem, worked out when somebody asks."""
 
     def values(self) -> list[float]: ...
@@ -169,8 +169,8 @@ class AdjointSolution:
     """The largest of all problems."""
     method: object = field(compare=False)
     """The solver."""
-    errors: Errors = field(repr=False, compare=False)
-    changes: Errors = field(repr=False, compare=False)
+    errors: Estimates = field(repr=False, compare=False)
+    changes: Estimates = field(repr=False, compare=False)
     """The change of the loss that is still to come, to first order, of each problem."""
     problems: Problems = field(repr=False)
     """How each problem ended."""
@@ -251,7 +251,7 @@ class Solution:
     iterates: dict[int, Any] = field(default_factory=dict[int, Any], repr=False)
     """The states asked for by `iterates=`, by step."""
     record: AdjointRecord = field(default_factory=AdjointRecord, repr=False)
-    errors: Errors | None = field(default=None, repr=False, compare=False)
+    errors: Estimates | None = field(default=None, repr=False, compare=False)
 
     @property
     def error_estimate(self) -> float:

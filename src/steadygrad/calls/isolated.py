@@ -1,4 +1,4 @@
-"""The same state for every call, whatever ran before it in the same process."""
+"""What a process is set to before a call, whatever ran before it in the same process."""
 
 from __future__ import annotations
 

@@ -29,9 +29,13 @@ from steadygrad.state import Layout, State, in_order, leaves_of, structure_of
 from steadygrad.update import Update
 from steadygrad.update.attention import differentiable_attention
 from steadygrad.update.coupling import couples
-from steadygrad.update.jacobian import Jacobian, transposed
+from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.linear_map import transposed
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
+
+NEWTON = 1e-4
+"""The tolerance of the solve that says how far the steady state is: a length of which the first digits are shown."""
 
 
 def diagnose(
@@ -218,7 +222,7 @@ class _Examination:
         """‖(I−J)⁻¹(F(h) − h)‖ / ‖h‖ of the worst leaf, what one Newton step would move, and whether it is more than a guess."""
         with torch.no_grad():
             residual = self.call(self.h) - self.h
-        step = Auto(rtol=1e-4, max_steps=self.effort.solve).solve(transposed(jacobian), jacobian.state(residual))
+        step = Auto(rtol=NEWTON, max_steps=self.effort.solve).solve(transposed(jacobian), jacobian.state(residual))
         return max(self.scale.relative(jacobian.back(step.z), self.h)), all(status is Status.CONVERGED for status in step.status)
 
     def differentiate(self, jacobian: Jacobian) -> None:

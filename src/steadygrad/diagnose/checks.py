@@ -31,6 +31,12 @@ def difference_of_two_calls(update: Update, h: Tensor, scale: Scale, rewound: bo
     return apart if apart > REORDERED * torch.finfo(update.precision).eps else 0.0
 
 
+BLAMED = 4
+"""A mismatch of more than so many uncertainties is that of J, and not of the difference."""
+SHAKY, ABOVE_NOISE = 0.1, 50
+"""An uncertainty above which a difference decides nothing, in itself and in units of the noise."""
+
+
 @dataclass(frozen=True)
 class Derivative:
     """A product Jv of autograd beside a central difference Δ of F, both leaf by leaf in units of v."""
@@ -47,16 +53,19 @@ class Derivative:
     @property
     def wrong(self) -> bool:
         """The mismatch is beyond what the difference can be blamed for."""
-        return self.mismatch > self.noise and self.mismatch > 4 * self.uncertainty
+        return self.mismatch > self.noise and self.mismatch > BLAMED * self.uncertainty
 
     @property
     def unsettled(self) -> bool:
         """Neither can be trusted: F jumps or has kinks at the scale of the step."""
-        return self.uncertainty > max(0.1, 50 * self.noise)
+        return self.uncertainty > max(SHAKY, ABOVE_NOISE * self.noise)
 
 
 POWERS = range(-5, 2)
-"""Step sizes eps^(1/3)·4^power of the differences: the best for a smooth F of the size of h, and smaller ones for kinks."""
+"""Step sizes eps^(1/3)·4^power of the differences: the best for a smooth F of the size of h, where rounding, eps/step, is as
+large as what the difference leaves out, step²; and smaller ones for kinks."""
+LEAST_NOISE = 1e-4
+"""A mismatch that rounding explains in any dtype; in those of few digits 3·eps^0.4 is more, 5e-3 in float32, 0.2 in float16."""
 CALLS = 1 + 2 * len(POWERS)
 """Calls of F that `compare_derivative` takes."""
 PROBES = 8
@@ -85,7 +94,7 @@ def compare_derivative(update: Update, jacobian: Jacobian, h: Tensor, scale: Sca
         size = max(_length(product), _length(coarse))
         uncertainty = max(_length(fine - coarse), _length(kink), rounding / step)
         beside = max(size, length)
-        noise = max(1e-4, 3 * eps**0.4)
+        noise = max(LEAST_NOISE, 3 * eps**0.4)
         found.append(Derivative(_length(product - coarse) / beside, uncertainty / beside, size / length, noise))
     return min(found, key=lambda derivative: derivative.uncertainty if derivative.uncertainty >= 0 else math.inf)
 
@@ -123,7 +132,7 @@ class Dependence:
     here: float
     """‖uᵀ ∂F/∂θ‖ for a random u of length one at the steady state."""
     elsewhere: float
-    """The same at a state nearby."""
+    """‖uᵀ ∂F/∂θ‖ at a state nearby."""
 
 
 NUDGE = 0.1
@@ -137,7 +146,7 @@ UNKNOWN, VANISHING = 1e-2, 1e-3
 def dependence_on(
     update: Update, h: Tensor, parameters: Parameters, scale: Scale, generator: torch.Generator, distance: float
 ) -> dict[str, Dependence]:
-    """Of each parameter, whether the steady state depends on it: ∂h*/∂θ = (I−J)⁻¹ ∂F/∂θ, so ∂F/∂θ = 0 at h* means no.
+    """Whether the steady state depends on each parameter: ∂h*/∂θ = (I−J)⁻¹ ∂F/∂θ, so ∂F/∂θ = 0 at h* means no.
 
     The learning rate and momentum of SGD are the best known of those: at the end of training the step they scale is zero.
     At a state found to a tolerance it is not quite: where it vanishes at h*, ∂F/∂θ is about as much smaller than at a state

@@ -12,7 +12,12 @@ from steadygrad.diagnose.scale import ratio
 from steadygrad.iteration.norms import norms
 from steadygrad.linear import Auto
 from steadygrad.solution import Status
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
+
+TAIL = 3
+"""The rate is that of the last of so many parts of what was observed: by then the fast directions have died down."""
+FLAT = 1e-9
+"""A rate this close to 1 or above it is none that a number of steps can be told from."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Decay:
         alive = [value for value in self.errors if value > 0]
         if len(alive) < 2:
             return 0.0
-        back = max(1, len(alive) // 3)
+        back = max(1, len(alive) // TAIL)
         return (alive[-1] / alive[-1 - back]) ** (1 / back)
 
     def steps_for(self, rtol: float) -> int | None:
@@ -48,7 +53,7 @@ class Decay:
         if above[-1] + 1 < len(trace):
             return above[-1] + 1
         rate = max(self.rate, self.radius)
-        if rate >= 1 - 1e-9:
+        if rate >= 1 - FLAT:
             return None
         return len(trace) - 1 + math.ceil(math.log(rtol / trace[-1]) / math.log(rate))
 

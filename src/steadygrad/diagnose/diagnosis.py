@@ -67,7 +67,7 @@ class Diagnosis:
     randomness: float = 0.0
     """How much two calls of F at one state differ, relative to F."""
     uncontrolled: float = 0.0
-    """The same with torch's random draws repeated, as they are within one solve."""
+    """How much two calls of F differ, relative to F, when torch's random draws are repeated, as they are within one solve."""
     parameters: dict[str, Dependence] = field(default_factory=dict[str, Dependence])
     unknown: dict[str, str] = field(default_factory=dict[str, str])
     evaluations: int = 0

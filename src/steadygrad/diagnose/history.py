@@ -37,9 +37,11 @@ class Entry:
     spectral_radius: float
     """ρ(J) at the state found, by a few dozen products: good to some per cent."""
     relative_residual: float
-    """Of the forward search."""
+    """The relative residual at the end of the forward search."""
     adjoint_residual: float | None = None
-    """Of the backward pass after that call; None where there was none, or the method solves no adjoint equation."""
+    """The relative residual of the adjoint solve in the backward pass after that call.
+
+    None where there was no such pass, or the method solves no adjoint equation."""
 
 
 class History:

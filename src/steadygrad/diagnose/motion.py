@@ -32,9 +32,9 @@ class Motion:
     residuals: tuple[float, ...]
     """‖F(h) − h‖ / ‖F(h)‖ from the given state on, the largest of all problems."""
     period: int = 0
-    """Of a cycle."""
+    """How many steps a cycle takes; 0 where there is none."""
     steps_left: float = 0.0
-    """Of an approach: how many more steps it takes at the present rate."""
+    """How many more steps an approach takes at the present rate."""
     moving: int = 0
     """How many problems are not steady."""
 
@@ -126,8 +126,12 @@ NEARBY = 0.1
 """How far the start nearby is, relative to the state."""
 ARRIVED = 1e-7
 """A step so small beside the way that was come is rest: a state of zero has no other measure."""
-ALIKE = 1e-2
-"""Relative distance up to which two ends are the same steady state, found to a tolerance."""
+CLOSER = 0.1
+"""The share of rtol to which a run from another start goes, so that its end is better known than what it is compared with."""
+ALIKE, TOLERANCES = 1e-2, 10
+"""Two ends are the same steady state up to this relative distance, or up to so many rtol where that is more."""
+FAINT = 0.01
+"""The share of the start that an end has as its size at least: a steady state at zero has none of its own."""
 
 
 def other_starts(update: Map, h: Tensor, rtol: float, scale: Scale, generator: torch.Generator) -> tuple[Start, ...]:
@@ -150,12 +154,11 @@ def _run(name: str, update: Map, start: Tensor, reference: Tensor, rtol: float, 
         h = following
         if not h.isfinite().all():
             break
-        settled = all(relative <= 0.1 * rtol or rest <= ARRIVED for relative, rest in moves)
+        settled = all(relative <= CLOSER * rtol or rest <= ARRIVED for relative, rest in moves)
         if settled:
             break
     if not settled:
         return Start(name, "unsettled", math.nan)
-    # A steady state at zero has no size of its own: the start it was reached from has one.
-    sizes = torch.maximum(scale.sizes(reference), torch.maximum(scale.sizes(h), 0.01 * scale.sizes(start)))
+    sizes = torch.maximum(scale.sizes(reference), torch.maximum(scale.sizes(h), FAINT * scale.sizes(start)))
     distance = max(scale.worst(h - reference, sizes))
-    return Start(name, "same" if distance <= max(ALIKE, 10 * rtol) else "other", distance)
+    return Start(name, "same" if distance <= max(ALIKE, TOLERANCES * rtol) else "other", distance)

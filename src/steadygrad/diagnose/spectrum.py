@@ -13,8 +13,8 @@ from steadygrad.diagnose.effort import THOROUGH, Effort
 from steadygrad.linear import Auto
 from steadygrad.linear.basis import Basis
 from steadygrad.solution import Status
-from steadygrad.state.rows import norm, over
-from steadygrad.update.jacobian import Linear, transposed
+from steadygrad.state.rows import norm, ratio
+from steadygrad.update.linear_map import Linear, transposed
 
 Product = Callable[[Tensor], Tensor]
 
@@ -28,6 +28,15 @@ STILL, SURE = 0.25, 0.05
 """An outermost value that moved by less than STILL·accuracy over a restart counts, if its uncertainty is below SURE."""
 ROUNDING = 30
 """Rounding units, times ‖J‖, up to which what orthogonalisation leaves is nothing."""
+EVERY = 10
+"""Steps of bidiagonalisation between two looks, of which each takes an SVD."""
+UNMOVED, EXACT = 1e-3, 5e-3
+"""A singular value is known if it moved by no more than this share from one look to the next, and has this residual."""
+HIDDEN = 100
+"""Rounding units of σ_max below which a singular value cannot be seen."""
+SOLVED, REFINED = 1e-3, 0.01
+"""The tolerance of the solves of inverse iteration, whose direction alone counts; and the share of σ_min by which an iteration
+must lower it for another to follow."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class Extreme:
 
     value: Tensor
     converged: bool
-    """Otherwise it is a bound: the largest is at least, the smallest at most the value."""
+    """Where it has not, the value is a bound: the largest singular value is at least, the smallest at most that."""
 
 
 def largest_singular_value(jacobian: Linear, start: Tensor, steps: int = 100) -> Extreme:
@@ -108,14 +117,14 @@ def smallest_singular_value(jacobian: Linear, start: Tensor, effort: Effort = TH
     extreme, x = _bidiagonalise(apply, lambda v: v - jacobian.vjp(v), start, steps, smallest=True)
     if extreme.converged:
         return extreme
-    value, solver = extreme.value, Auto(rtol=1e-3, max_steps=effort.solve)
+    value, solver = extreme.value, Auto(rtol=SOLVED, max_steps=effort.solve)
     for _ in range(effort.refinements):
         z = solver.solve(jacobian, x)
-        w = solver.solve(transposed(jacobian), over(z.z, norm(z.z)))
-        x = over(w.z, norm(w.z))
+        w = solver.solve(transposed(jacobian), ratio(z.z, norm(z.z)))
+        x = ratio(w.z, norm(w.z))
         before, value = value, torch.minimum(value, norm(apply(x)).squeeze(1).double())
         solved = all(status is Status.CONVERGED for status in [*z.status, *w.status])
-        if not solved or bool((before - value <= 0.01 * before).all()):
+        if not solved or bool((before - value <= REFINED * before).all()):
             return Extreme(value, solved)
     return Extreme(value, False)
 
@@ -125,7 +134,7 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
 
     V is kept orthogonal, which keeps U so too (Simon and Zha 2000).
     """
-    space = Basis.of(over(start, norm(start)).unsqueeze(1))
+    space = Basis.of(ratio(start, norm(start)).unsqueeze(1))
     eps = torch.finfo(start.dtype).eps
     u, alphas, betas = torch.zeros_like(start), list[Tensor](), [torch.zeros_like(start[:, :1])]
     before = torch.full_like(start[:, 0], torch.inf, dtype=torch.float64)
@@ -134,7 +143,7 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
         v = space.last
         u = apply(v) - betas[-1] * u
         alphas.append(norm(u))
-        u = over(u, alphas[-1])
+        u = ratio(u, alphas[-1])
         image = transpose(u)
         size = torch.cat([*alphas, *betas, norm(image)], dim=1).amax(dim=1, keepdim=True)
         alphas[-1] = torch.where(v.any(dim=1, keepdim=True), alphas[-1], size)  # a row that has ended must not look singular
@@ -142,14 +151,14 @@ def _bidiagonalise(apply: Product, transpose: Product, start: Tensor, steps: int
         betas.append(length)
         exhausted = not betas[-1].any() or len(alphas) >= start.shape[1]
         last = exhausted or len(alphas) >= steps
-        if not last and len(alphas) % 10:
+        if not last and len(alphas) % EVERY:
             continue
         left, values, right = torch.linalg.svd(_bidiagonal(alphas, betas[1:-1]))
         residual = betas[-1].squeeze(1).double() * left[:, -1, at].abs()
-        still = (values[:, at] - before).abs() <= 1e-3 * values[:, at]
+        still = (values[:, at] - before).abs() <= UNMOVED * values[:, at]
         # Rounding hides what is smaller than eps·σ_max, unless it is exactly zero.
-        visible = (values[:, at] > 100 * eps * values[:, 0]) | (values[:, 0] == 0)
-        settled = bool(((residual <= 5e-3 * values[:, at]) & still & visible | (exhausted & visible)).all())
+        visible = (values[:, at] > HIDDEN * eps * values[:, 0]) | (values[:, 0] == 0)
+        settled = bool(((residual <= EXACT * values[:, at]) & still & visible | (exhausted & visible)).all())
         if last or settled:
             return Extreme(values[:, at], settled), space.combine(right[:, at])
         before = values[:, at]
@@ -164,7 +173,7 @@ class _Arnoldi:
     """An orthonormal basis V and H with Jᵀ V_k = V_{k+1} H_k, for each row."""
 
     def __init__(self, start: Tensor) -> None:
-        self.basis = Basis.of(over(start, norm(start)).unsqueeze(1))
+        self.basis = Basis.of(ratio(start, norm(start)).unsqueeze(1))
         self.hessenberg = start.new_zeros(start.shape[0], 1, 0, dtype=torch.float64)
         self.exhausted = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ class Anderson(FixedPointSolver):
     about 2·`history` + 16 states. On the adjoint equation it is nearly GMRES. Anderson 1965; Walker and Ni 2011.
     """
 
+    exact_residual: ClassVar[bool] = True
     history: int = 5
     mixing: float = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class Broyden(FixedPointSolver):
     forgotten. Broyden 1965, the "good" update.
     """
 
+    exact_residual: ClassVar[bool] = True
     history: int = 20
 
     def __post_init__(self) -> None:

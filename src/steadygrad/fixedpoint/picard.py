@@ -15,7 +15,7 @@ from steadygrad.iteration.strides import Measured
 from steadygrad.method import check_number
 
 
-class Moved(NamedTuple):
+class LastTwo(NamedTuple):
     """A state and the one before it."""
 
     h: Tensor
@@ -41,47 +41,47 @@ class Picard(FixedPointSolver):
         super().__post_init__()
         check_damping(self.damping)
 
-    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> Moved:
+    def init(self, problem: Callable[[Tensor], Tensor], start: Tensor) -> LastTwo:
         native: Callable[[Tensor], Tensor] | None = getattr(problem, "native", None)
         h = start if native is None else native(start)
-        return Moved(h, None, h is not start)
+        return LastTwo(h, None, h is not start)
 
-    def step(self, problem: Callable[[Tensor], Tensor], state: Moved) -> Moved:
+    def step(self, problem: Callable[[Tensor], Tensor], state: LastTwo) -> LastTwo:
         image = problem(state.h)
-        return Moved(torch.lerp(image, state.h, self.damping) if self.damping else image, state.h, state.native)
+        return LastTwo(torch.lerp(image, state.h, self.damping) if self.damping else image, state.h, state.native)
 
-    def value(self, state: Moved) -> Tensor:
+    def value(self, state: LastTwo) -> Tensor:
         return state.h.reshape(1, -1) if state.native else state.h
 
-    def vector(self, state: Moved) -> Tensor:
+    def vector(self, state: LastTwo) -> Tensor:
         return state.h
 
-    def residual(self, state: Moved) -> Tensor | None:
+    def residual(self, state: LastTwo) -> Tensor | None:
         if state.before is None:
             return None
         moved = state.h - state.before
         return moved / (1 - self.damping) if self.damping else moved
 
-    def keep_for_value(self, state: Moved) -> Moved:
-        return Moved(state.h, None, state.native)
+    def keep_for_value(self, state: LastTwo) -> LastTwo:
+        return LastTwo(state.h, None, state.native)
 
-    def point(self, state: Moved) -> Tensor:
+    def point(self, state: LastTwo) -> Tensor:
         """F was evaluated at the state before; the value lies one step ahead."""
         return state.h if state.before is None else state.before
 
     def carried(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return inputs[:1]
 
-    def reached(self, state: Moved) -> tuple[Tensor, ...]:
+    def reached(self, state: LastTwo) -> tuple[Tensor, ...]:
         return (self.value(state),)
 
-    def resumed(self, carried: tuple[Tensor, ...]) -> Moved:
-        return Moved(carried[0], None)
+    def resumed(self, carried: tuple[Tensor, ...]) -> LastTwo:
+        return LastTwo(carried[0], None)
 
     def advanced(self, problem: Any, carried: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
         return (problem.advance(carried[0], steps, self.damping)[0],)
 
-    def cheap(self, state: Moved) -> bool:
+    def cheap(self, state: LastTwo) -> bool:
         return True
 
     def measured(self, problem: Any) -> Measured | None:
@@ -91,9 +91,9 @@ class Picard(FixedPointSolver):
         found = [norm if i % 2 else norm / (1 - self.damping) for i, norm in enumerate(norms.tolist())]
         return Measured((found[0], found[1]), (found[2], found[3]), (found[4], found[5]))
 
-    def several(self, problem: Any, state: Moved, steps: int) -> list[Moved]:
+    def several(self, problem: Any, state: LastTwo, steps: int) -> list[LastTwo]:
         newest = problem.advance(state.h, steps, self.damping)
-        return [Moved(h, before, state.native) for before, h in pairwise(reversed(newest))]
+        return [LastTwo(h, before, state.native) for before, h in pairwise(reversed(newest))]
 
 
 def check_damping(damping: float) -> None:

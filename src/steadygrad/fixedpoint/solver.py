@@ -17,7 +17,8 @@ from steadygrad.method import Method, check_count, check_number
 TRUSTED = 1e-2
 """An iterate whose estimated distance from the solution exceeds this is not called converged, however small its residual."""
 REMEMBERED = 6
-"""States of an accelerated solver from which the distance is estimated: its last step alone sees one direction."""
+"""States from which the error is estimated where the last step alone would see one direction: more hardly help, and each takes
+memory."""
 COARSE = 16.0
 """In half precision one per cent is out of reach: there, so many roundings."""
 
@@ -62,6 +63,8 @@ class FixedPointSolver(Method, Iteration, ABC):
         """States kept for the estimate of the distance: two of the plain iteration, more where steps are extrapolated."""
         return 2 if type(self).point is not Iteration.point else REMEMBERED
 
+    exact_residual: ClassVar[bool] = False
+    """Whether the residual is F(h) − h as it was evaluated at the value: on the adjoint equation no product confirms it then."""
     calls: ClassVar[int] = 1
     """Evaluations of F a step."""
 

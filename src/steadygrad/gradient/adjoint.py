@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from steadygrad.linear import GMRES, Auto, Dense, Neumann
 from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import AdjointSolver
 from steadygrad.linear.system import LinearSolution
-from steadygrad.linear.units import in_units
+from steadygrad.linear.units import solved_in_units
 from steadygrad.solution import (
     AdjointRecord,
     AdjointSolution,
@@ -29,15 +30,16 @@ from steadygrad.solution import (
     report_failure,
     worst,
 )
-from steadygrad.state.rows import dot, over
+from steadygrad.state.rows import dot, ratio
 from steadygrad.state.shards import Shards, current, everywhere, greatest, sharing, somewhere, total
 from steadygrad.update.autocast import without_autocast
 from steadygrad.update.compiled import CompiledJacobian, graphs_for
 from steadygrad.update.coupling import coupled_in
-from steadygrad.update.jacobian import Jacobian, Linear
+from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.linear_map import Linear
 
 
-class Start(NamedTuple):
+class AdjointStart(NamedTuple):
     """Where the adjoint solve begins: at zero, at a multiple of an earlier adjoint, or at a draw from U[0, 1]."""
 
     earlier: Tensor | None = None
@@ -55,10 +57,10 @@ class Start(NamedTuple):
         # The loss may have another scale or sign by now: the best multiple of z is never worse than nothing.
         z, size = _unit(z)[0], _unit(b)
         image = z - jacobian.vjp(z)
-        return over(dot(size[0], image), dot(image, image)) * z * size[1]
+        return ratio(dot(size[0], image), dot(image, image)) * z * size[1]
 
 
-FROM_ZERO = Start()
+FROM_ZERO = AdjointStart()
 
 
 def _unit(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +97,7 @@ class Adjoint:
     on_failure: OnFailure
     method: object
     """The solver as it was given."""
-    start: Start = FROM_ZERO
+    start: AdjointStart = FROM_ZERO
     compile: bool = False
     """Whether several products are run as one graph."""
     search: Search = NO_SEARCH
@@ -118,7 +120,8 @@ class Adjoint:
                 large = b.numel() > LARGE
                 compiled = CompiledJacobian(jacobian, graphs_for(self._count, large), often=large and self._count is None)
                 operator = compiled if compiled.ready else jacobian
-            solved = self.solver.solve(operator, *_times(units, b, start))
+            solve = partial(self.solver.solve, operator, *_times(units, b, start))
+            solved = jacobian.walking(solve) if operator is jacobian and self._many(b) else solve()
             fell_back = self.on_failure == "fallback" and self._failed(solved)
             if fell_back:
                 solved = instead_of_what_failed(solved, operator, *_times(units, b), lost=-1.0)
@@ -149,10 +152,15 @@ class Adjoint:
         """The products of a series of which a number of terms was asked for; None of what goes on to a tolerance."""
         return self.solver.steps + 1 if isinstance(self.solver, Neumann) and self.solver.steps is not None else None
 
+    def _many(self, b: Tensor) -> bool:
+        """Whether so many products with few numbers are likely that it pays to take them without torch's engine."""
+        expected = self.search.steps if self._count is None else self._count  # the state and its adjoint have one J
+        return expected >= WALKED and b.numel() <= SMALL
+
     def _operator(self, jacobian: Jacobian, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
         """The linear map to solve with, and the units of b in which that is done; None for those of the state as it is."""
         # With several cotangents the sizes of one state come again and again.
-        return in_units(jacobian, None if self.sizes is None else self.sizes[: len(b)], b, transpose)
+        return solved_in_units(jacobian, None if self.sizes is None else self.sizes[: len(b)], b, transpose)
 
     def select(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """The cotangents of the problems that F was linearised for."""
@@ -212,6 +220,10 @@ def _times(units: Tensor | None, *vectors: Tensor | None) -> list[Any]:
     return [vector if units is None or vector is None else vector * units for vector in vectors]
 
 
+WALKED = 24
+"""Products from which on it pays to make ready for walks (`update/walk.py`): that takes as long as they save in 12 to 16."""
+SMALL = 2**13
+"""Numbers up to which a product takes no longer than what the engine does around a few."""
 LAST_DIGITS = 1e-15
 """What rounding leaves of a solve, whatever its residual says."""
 ROUGH = 1e-3

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from steadygrad.fixedpoint import FixedPointSolver, Picard
-from steadygrad.gradient.adjoint import NO_SEARCH, Adjoint, Search, Start
+from steadygrad.gradient.adjoint import NO_SEARCH, Adjoint, AdjointStart, Search
 from steadygrad.gradient.exchange import check_exchange
-from steadygrad.gradient.inverse import System
+from steadygrad.gradient.inverse import FrozenSystem
 from steadygrad.gradient.problem import Gradient, Problem, Solved, finite_part, own_constants, without_graph
 from steadygrad.gradient.reroute import Reroute, attach_often
 from steadygrad.gradient.shift import Steady
@@ -85,7 +85,7 @@ class Implicit(Gradient):
     ) -> Adjoint:
         """The adjoint equation at one linearisation of F, to be solved by this method; `earlier` is an adjoint to start from."""
         solver = self.adjoint
-        start = Start(None if solver.counts else earlier, self.initial == "uniform", self.seed)
+        start = AdjointStart(None if solver.counts else earlier, self.initial == "uniform", self.seed)
         sizes = None if search is NO_SEARCH else sizes_of(jacobian.update, jacobian.h)
         return Adjoint(jacobian, solver, record, on_failure, self.solver, start, compile, search, sizes, self.check)
 
@@ -127,7 +127,9 @@ class Implicit(Gradient):
 def _attach_often(adjoint: Adjoint, levels: int, values: list[Tensor]) -> list[Tensor]:
     """The tensors of a steady state with so many exact derivatives."""
     images = adjoint.jacobian.outputs
-    return attach_often(System(adjoint), levels, [value.detach() for value in values], images, adjoint.jacobian.update.linearise)
+    return attach_often(
+        FrozenSystem(adjoint), levels, [value.detach() for value in values], images, adjoint.jacobian.update.linearise
+    )
 
 
 def seen_to_depend(problem: Problem, ended: Ended) -> bool:

@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass
-class System:
+class FrozenSystem:
     """The frozen linear system of one steady state, with the vmaps whose entries are its problems."""
 
     adjoint: Adjoint
@@ -133,7 +133,7 @@ def to_the_front(size: int, tensors: Sequence[Tensor], dims: Sequence[int | None
     ]
 
 
-def apply(system: System, task: Task, tensors: Sequence[Tensor]) -> list[Tensor]:
+def apply(system: FrozenSystem, task: Task, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The task for the tensors of a state, at whatever level they are."""
 
     def call(tensors: Sequence[Tensor], extra: int) -> Any:
@@ -172,7 +172,7 @@ class Inverse(torch.autograd.Function):
 
     @staticmethod
     @signed
-    def forward(system: System, task: Task, anchor: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(system: FrozenSystem, task: Task, anchor: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(system.carry_out(task, tensors))
 
     @staticmethod
@@ -189,7 +189,7 @@ class Inverse(torch.autograd.Function):
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
-        info: Any, in_dims: Any, system: System, task: Task, anchor: Tensor | None, *tensors: Tensor
+        info: Any, in_dims: Any, system: FrozenSystem, task: Task, anchor: Tensor | None, *tensors: Tensor
     ) -> Any:
         number = (functorch.maybe_current_level() or 0) + 1  # this runs below the level that it is for
         own = any(level.number == number for level in system.own) and number not in task.dims

@@ -208,7 +208,7 @@ class Change:
         change, b, z = leaf_norms([self._products, self.seen.b, self.seen.z], (self._products.shape[1],))
         with numpy.errstate(all="ignore"):
             found = float(numpy.nan_to_num(numpy.fmax(change / b, gains[:, None] * change / z), nan=0.0, posinf=numpy.inf).max())
-        return found if bool(self._products.isfinite().all()) else numpy.inf
+        return found if numpy.isfinite(change).all() else numpy.inf
 
     def settle(self, solve: Callable[[Jacobian, Tensor, bool], Tensor]) -> None:
         """Go on with the adjoint of the second linearisation: z leaves the change of the products there."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.gradient.adjoint import Adjoint
-from steadygrad.gradient.inverse import System, Task, apply, batched, below_the_older_vmap, signed, to_the_front
+from steadygrad.gradient.inverse import FrozenSystem, Task, apply, batched, below_the_older_vmap, signed, to_the_front
 from steadygrad.solution import SteadyStateError
 
 
@@ -27,7 +27,7 @@ class Reroute(torch.autograd.Function):
         adjoint: Adjoint = ctx.adjoint
         adjoint.jacobian.saved.put(ctx.saved_tensors)
         chosen = adjoint.select(cotangents)
-        z = apply(System(adjoint), Task("solve"), chosen) if batched(chosen) else adjoint.solve(chosen)
+        z = apply(FrozenSystem(adjoint), Task("solve"), chosen) if batched(chosen) else adjoint.solve(chosen)
         if torch.is_grad_enabled():
             z = _once(len(z), [*z, *cotangents, *adjoint.jacobian.outputs])
         return (None, None, *z)
@@ -79,7 +79,7 @@ _BEYOND = (
 
 
 def attach_often(
-    system: System, orders: int, out: list[Tensor], images: list[Tensor], image: Callable[[list[Tensor]], list[Tensor]]
+    system: FrozenSystem, orders: int, out: list[Tensor], images: list[Tensor], image: Callable[[list[Tensor]], list[Tensor]]
 ) -> list[Tensor]:
     """The tensors of h* with `orders` exact derivatives, given F(h*) as `images`, with its graph, and F as `image`.
 

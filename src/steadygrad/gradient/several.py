@@ -10,9 +10,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.gradient.adjoint import Adjoint, Start
+from steadygrad.gradient.adjoint import Adjoint, AdjointStart
 from steadygrad.state import Layout
-from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.jacobian import Jacobian, Result
 from steadygrad.update.levels import functorch
 
 
@@ -50,6 +50,9 @@ class Several(Jacobian):
 
     def part(self, rows: Tensor) -> Jacobian | None:
         return None
+
+    def walking(self, call: Callable[[], Result]) -> Result:
+        return call()  # products are taken under vmap
 
     def vjp(self, v: Tensor) -> Tensor:
         return self._each(self._one.vjp, v)
@@ -95,7 +98,7 @@ def several_times(adjoint: Adjoint, copies: int) -> Adjoint:
     return replace(
         adjoint,
         jacobian=Several(adjoint.jacobian, copies),
-        start=Start(None, adjoint.start.uniform, adjoint.start.seed),
+        start=AdjointStart(None, adjoint.start.uniform, adjoint.start.seed),
         compile=False,
         search=replace(search, batch=(copies, *search.batch), rows=None),
         sizes=None if sizes is None else numpy.tile(sizes, (copies, 1)),

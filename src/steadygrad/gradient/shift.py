@@ -87,7 +87,7 @@ class Shift(NamedTuple):
 
 
 @dataclass
-class Rest:
+class RestOfTheWay:
     """The rest of the way from states that were said to be steady, as seen by adjoints z of cotangents b."""
 
     here: Here

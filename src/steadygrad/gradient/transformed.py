@@ -14,7 +14,7 @@ from steadygrad.fixedpoint import Reversible
 from steadygrad.gradient.adjoint import Search
 from steadygrad.gradient.artbp import ARTBP
 from steadygrad.gradient.implicit import Implicit, said_steady, seen_to_depend
-from steadygrad.gradient.inverse import System
+from steadygrad.gradient.inverse import FrozenSystem
 from steadygrad.gradient.phantom import Phantom
 from steadygrad.gradient.problem import Gradient, Problem, Solved, without_graph
 from steadygrad.gradient.reroute import attach_often
@@ -88,7 +88,7 @@ class Inside:
             search = Search(batch, None, seen_to_depend(problem, ended), steady, record.forward_steps)
             jacobian = Jacobian(problem.update, at)
             adjoint = method.adjoint_at(jacobian, record, problem.on_failure, search, problem.adjoint)
-            system = System(adjoint, self.levels.own)
+            system = FrozenSystem(adjoint, self.levels.own)
         out = attach_often(system, orders, out, images, self.image)
         return out if finite is None else self._where(finite, out, self.up(h))
 

@@ -15,7 +15,7 @@ from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Here, Seen
 from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
-from steadygrad.gradient.shift import Rest, Shift, Steady
+from steadygrad.gradient.shift import RestOfTheWay, Shift, Steady
 from steadygrad.iteration.norms import Numbers, leaf_norms, norms_of_one
 from steadygrad.iteration.plain import over, some
 from steadygrad.linear.system import LinearSolution
@@ -140,7 +140,7 @@ class Trust:
 
     def _shift(self, steady: Steady, moves: Any) -> Shift | None:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
-        rest = Rest(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
+        rest = RestOfTheWay(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
         doubted = rest.doubted(moves)
         return rest.shift(doubted) if doubted or rest.matters() else None
 

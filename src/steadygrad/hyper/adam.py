@@ -12,6 +12,10 @@ from steadygrad.hyper.optimiser import COUNT, Descent, Optimiser, Setting, plus
 from steadygrad.hyper.problem import Hyper
 from steadygrad.state import State
 
+STAND_IN = 0.1
+"""The rate of the gradient descent that stands in for Adam at rest. It cancels: I − J and ∂F/∂θ are both proportional to it, so
+that it decides how fast a series converges and not what to."""
+
 
 @dataclass(frozen=True, eq=False)
 class Adam(Optimiser):
@@ -42,7 +46,7 @@ class Adam(Optimiser):
         return {**state, "buffers": {**state["buffers"], COUNT: torch.tensor(0, device=device)}}
 
     def at_rest(self) -> Optimiser | None:
-        return None if self.decoupled else Descent(self.model, self.loss, rate=0.1, decay=self.decay)
+        return None if self.decoupled else Descent(self.model, self.loss, rate=STAND_IN, decay=self.decay)
 
     def move(self, parameters: Named, gradients: Named, state: State, hyper: Hyper) -> State:
         rate, beta1, beta2, decay = (self.setting(name, hyper) for name in self.settings)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from steadygrad.hyper.checkpoint import random_states, restore_random_states
+from steadygrad.calls.generators import random_states, restore_random_states
 
 
 @dataclass(frozen=True)

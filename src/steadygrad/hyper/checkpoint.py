@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import random
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadygrad.files import UNFINISHED, write_atomically
+from steadygrad.state.tree import map_plain
 
 VERSION = 3
 
@@ -55,43 +54,16 @@ def load(path: Path, signature: dict[str, Any]) -> dict[str, Any] | None:
     return content
 
 
-def random_states() -> dict[str, Any]:
-    """The states of torch's, Python's and, if it is loaded, numpy's global generators."""
-    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state_all()
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        kind, keys, *rest = numpy.random.get_state(legacy=True)
-        states["numpy"] = [kind, keys.tolist(), *rest]
-    return states
-
-
-def restore_random_states(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["torch"])
-    random.setstate(_tuples(states["python"]))
-    if "cuda" in states:
-        torch.cuda.set_rng_state_all(states["cuda"])
-    numpy: Any = sys.modules.get("numpy")
-    if "numpy" in states and numpy is not None:
-        numpy.random.set_state(tuple(states["numpy"]))
-
-
-def _tuples(nested: Any) -> Any:
-    return tuple(_tuples(item) for item in nested) if isinstance(nested, (list, tuple)) else nested
-
-
 def portable(content: Any) -> Any:
-    """The same in plain dicts, lists, tuples, tensors and numbers, without classes that `load` would refuse."""
-    if isinstance(content, Tensor):
-        return content.detach().as_subclass(Tensor)
-    if isinstance(content, dict):
-        return {key: portable(item) for key, item in cast("dict[Any, Any]", content).items()}
-    if isinstance(content, (list, tuple)):
-        items = [portable(item) for item in cast("Sequence[Any]", content)]
-        return items if isinstance(content, list) else tuple(items)
+    """Content in plain dicts, lists, tuples, tensors and numbers, without classes that `load` would refuse."""
+    return map_plain(_plain, content)
+
+
+def _plain(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.detach().as_subclass(Tensor)
     numpy: Any = sys.modules.get("numpy")
-    return content.item() if numpy is not None and isinstance(content, numpy.generic) else content
+    return leaf.item() if numpy is not None and isinstance(leaf, numpy.generic) else leaf
 
 
 def check_readable(content: dict[str, Any]) -> None:

@@ -17,9 +17,12 @@ from steadygrad.hyper.result import Estimate
 from steadygrad.method import Method
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import State
+from steadygrad.update.double import DoubleBackward
 
 MANY = 16
 """Tangents from which torch.func.jvp, all at once, is faster than transposed VJPs, one by one. Measured on small networks."""
+ROUNDINGS = 1e3
+"""Roundings by which torch.func and transposed VJPs may differ: they sum in another order."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,27 +154,21 @@ def _by_transpose(inner: Inner, at: Point, seeds: list[Tensor], batch: Any) -> P
     leaves, hyper = [leaf.detach().requires_grad_() for leaf in at.moving], with_gradient(inner.hyper)
     with torch.enable_grad():
         new, kept = inner.split.part(inner.advance(inner.split.join(leaves, at.carried), batch, hyper))
-        through = [i for i, leaf in enumerate(new) if leaf.requires_grad]
-        probes = [torch.zeros_like(new[i], requires_grad=True) for i in through]
-        pulled = _grad([new[i] for i in through], [*leaves, *hyper.values()], probes)
-    used = [i for i, grad in enumerate(pulled) if grad is not None and grad.requires_grad]
+    graph = _transposed(new, [*leaves, *hyper.values()])
     directions = [*at.tangents, *seeds]
     pushed = [leaf.new_zeros(len(seeds[0]), *leaf.shape) for leaf in new]
     for j in range(len(seeds[0])):
-        rows: Sequence[Any] = torch.autograd.grad(
-            [pulled[i] for i in used], probes, [directions[i][j] for i in used], retain_graph=True, allow_unused=True
-        )
-        for i, row in zip(through, rows, strict=True):
-            if row is not None:  # pyright: ignore[reportUnnecessaryComparison]
-                pushed[i][j] = row
+        for rows, row in zip(pushed, graph.push([direction[j] for direction in directions]), strict=True):
+            if row is not None:
+                rows[j] = row
     return Point([leaf.detach() for leaf in new], kept, pushed)
 
 
-def _grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor], probes: Sequence[Tensor]) -> list[Any]:
-    if not outputs:
+def _transposed(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> DoubleBackward:
+    if not any(output.requires_grad for output in outputs):
         raise SteadyStateError("the step depends on neither its state nor the hyperparameters: is it under no_grad()?")
     try:
-        return list(torch.autograd.grad(outputs, inputs, probes, create_graph=True, allow_unused=True))
+        return DoubleBackward.of(outputs, inputs)
     except RuntimeError as error:
         raise SteadyStateError(
             f"forward mode needs a second derivative that the step does not have ({str(error).splitlines()[0]}); use "
@@ -180,5 +177,5 @@ def _grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor], probes: Sequence[
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    tolerance = 1e3 * torch.finfo(a.dtype).eps
+    tolerance = ROUNDINGS * torch.finfo(a.dtype).eps
     return bool((a - b).norm() <= tolerance * max(float(b.norm()), torch.finfo(a.dtype).tiny))

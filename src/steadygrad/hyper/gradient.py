@@ -108,10 +108,11 @@ def hypergradient(
         chosen = plan()
     found = judged(inner, chosen, on_failure)
     say(following(inner, found.state), on_failure)
-    if check:
-        found.agreement = agreement(inner, found.gradients, random)
-        say(disagrees(found.agreement), on_failure)
-    return found
+    if not check:
+        return found
+    agreed = agreement(inner, found.gradients, random)
+    say(disagrees(agreed), on_failure)
+    return replace(found, agreement=agreed)
 
 
 def _taken(inner: Inner, method: Differentiated, samples: Samples, on_failure: OnFailure) -> Chosen:

@@ -31,7 +31,7 @@ class MetaStep:
     gradient_norm: float
     """‖dL/du‖ of the free numbers."""
     residual: float | None = None
-    """Of the adjoint solve, the worst of the samples."""
+    """The relative residual of the adjoint solve, the worst of the samples."""
     noise: float | None = None
     """The root of the summed variance of the estimate, relative to ‖dL/dθ‖, where it is stochastic."""
     degenerate: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -50,11 +51,7 @@ def implicit_at(training: Training, method: Implicit, samples: Samples, on_failu
         batches = [samples.batch] if isinstance(samples, Full) else islice(training.stream, count)
         state = training.detached()
         estimates = (_at(inner, state, batch, method, first=i == 0) for i, batch in enumerate(batches))
-    found = next(estimates)
-    for one in estimates:
-        found.samples += one.samples
-        found.adjoints += one.adjoints
-        found.remaining += one.remaining
+    found = reduce(Estimate.beside, estimates)
     inner.show(inner.steps, found.state)
     return replace(found, stochastic=isinstance(samples, (Average, Fresh)))
 

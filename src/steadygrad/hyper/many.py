@@ -64,9 +64,9 @@ class Tunings:
     """
 
     done: list[Tuned]
-    """Those that ended, by their validation loss, the lowest first; in the order of the starts where two are equal."""
+    """The tunings that ended, by their validation loss, the lowest first; in the order of the starts where two are equal."""
     failed: list[Tuned]
-    """Those that raised an error, in the order of the starts."""
+    """The tunings that raised an error, in the order of the starts."""
 
     @property
     def best(self) -> Tuned:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from steadygrad.state.tree import tensors_in
 
 SHARE = 0.5
 """The part of the free memory that graphs may take: the rest is for the data, the objective and whatever else is running."""
@@ -44,8 +44,8 @@ class Kept(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, Tensor) and tensor.layout is torch.strided:
+        for tensor in tensors_in(made):
+            if tensor.layout is torch.strided:
                 storage = tensor.untyped_storage()
                 reference = StorageWeakRef(storage)
                 self._made[reference.cdata] = reference, storage.nbytes()

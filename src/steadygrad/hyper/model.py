@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from steadygrad.hyper.norms import Differentiable, Named, keeps_statistics, watched
+from steadygrad.update import nodes_behind
 
 
 class Model:
@@ -108,15 +109,9 @@ class Model:
         if self._uncaptured:
             return
         own = {id(parameter): name for name, parameter in self.module.named_parameters()}
-        nodes, seen = [loss.grad_fn], set[Any]()
-        while nodes:
-            node: Any = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_behind([loss.grad_fn]):
             if id(getattr(node, "variable", None)) in own:
                 raise ValueError(_CAPTURED.format(own[id(node.variable)]))
-            nodes += [following for following, _ in node.next_functions]
         self._uncaptured = True
 
     def _check_names(self, parts: dict[str, nn.Module], tensors: Named) -> None:

@@ -63,7 +63,7 @@ class Optimiser(ABC):
         return list(self._model.names)
 
     def per_tensor(self, value: float) -> Tensor:
-        """That value once for every parameter tensor: a setting with one number each."""
+        """A setting with one number a parameter tensor, all of this value."""
         first = next(iter(self._model.tensors()["parameters"].values()))
         return torch.full((len(self._model.names),), value, dtype=first.dtype, device=first.device)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from steadygrad.hyper.batches import Batches
 from steadygrad.method import check_callable
 from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, in_order, leaves_of, map_state, structure_of
-from steadygrad.state.tree import fill, template_of
+from steadygrad.state.tree import alike, fill, template_of
 from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.levels import functorch
 
 Hyper = dict[str, Tensor]
 Step = Callable[[State, Hyper, Any], State]
@@ -89,15 +90,6 @@ class Split:
         """The state of such tensors."""
         a, b = iter(moving), iter(carried)
         return fill(self.template, (next(a) if moves else next(b) for moves in self.moves))
-
-
-def alike(a: State, b: State) -> bool:
-    """Whether two states have the same nesting."""
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return isinstance(a, Tensor) and isinstance(b, Tensor)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(alike(item, b[key]) for key, item in cast("dict[Any, State]", a).items())
-    return structure_of(a) == structure_of(b)
 
 
 def _check_state(state: State, own: State) -> None:
@@ -211,7 +203,7 @@ def tensor_of(value: Any, like: Tensor) -> Tensor | None:
 
 
 def with_gradient(hyper: Hyper) -> Hyper:
-    """The same values as leaves that need a gradient."""
+    """The hyperparameters as leaves that need a gradient."""
     return {name: value.detach().requires_grad_() for name, value in hyper.items()}
 
 
@@ -221,7 +213,7 @@ def transformed() -> bool:
     >>> transformed()
     False
     """
-    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
+    return functorch.peek_interpreter_stack() is not None
 
 
 def attention_for_a_graph() -> AbstractContextManager[Any]:

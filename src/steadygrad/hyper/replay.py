@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.calls.generators import random_states, restore_random_states
 from steadygrad.gradient import BPTT
 from steadygrad.gradient.schedule import Plan
 from steadygrad.gradient.trail import Trail
 from steadygrad.hyper.batches import Place, Stream
-from steadygrad.hyper.checkpoint import random_states, restore_random_states
 from steadygrad.hyper.objective import pull, slope, total
 from steadygrad.hyper.problem import Inner
 from steadygrad.hyper.result import Chosen, Estimate

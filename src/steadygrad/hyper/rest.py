@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steadygrad.hyper.problem import Inner
 from steadygrad.state import State, leaves_of
+from steadygrad.state.tree import same_data
 
 WINDOW = 10
 """Training is looked at in this many stretches of equal length, of which the last two are compared."""
@@ -52,7 +52,7 @@ class Travel:
     """
 
     def __init__(self, inner: Inner, steps: int) -> None:
-        self._inner, self._steps = inner, steps
+        self._inner = inner
         stretch = max(1, steps // WINDOW)
         self._marks = (steps - 2 * stretch, steps - stretch)
         self._stretches = steps / stretch
@@ -64,7 +64,7 @@ class Travel:
         """The state after t steps, with the batch of the step that follows."""
         if not self._shared:
             return
-        self._shared = t == 0 or _same(self._batch, batch)
+        self._shared = t == 0 or same_data(self._batch, batch)
         self._batch = batch
         if t in self._marks:
             self._seen.append(self._position(state))
@@ -87,20 +87,3 @@ class Travel:
             return Rest(math.inf, math.inf)
         rate = lately / before
         return Rest(lately * rate / (1 - rate) / size, rate**self._stretches)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two batches are the same data."""
-    if a is b:
-        return True
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        mine, other = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
-        return mine.keys() == other.keys() and all(_same(item, other[key]) for key, item in mine.items())
-    if isinstance(a, (list, tuple)):
-        many, others = cast("Sequence[Any]", a), cast("Sequence[Any]", b)
-        return len(many) == len(others) and all(map(_same, many, others))
-    return False

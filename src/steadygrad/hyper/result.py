@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ Gradients = dict[str, Tensor | None]
 """By name; None where autograd sees no path."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Estimate:
     """The state after training, the objective there, and one or several samples of its gradient."""
 
@@ -30,6 +30,15 @@ class Estimate:
     stochastic: bool = False
     remaining: list[float] = field(default_factory=list[float])
     """(z − b)·(F(h) − h), one a sample, where the method rests on a steady state."""
+
+    def beside(self, other: Estimate) -> Estimate:
+        """This estimate with the samples of another; the state, the objective and the dependence are those of this one."""
+        return replace(
+            self,
+            samples=[*self.samples, *other.samples],
+            adjoints=[*self.adjoints, *other.adjoints],
+            remaining=[*self.remaining, *other.remaining],
+        )
 
     @property
     def sound(self) -> bool:
@@ -83,13 +92,13 @@ class Hypergradient:
     state: State = field(repr=False)
     """The state after training."""
     method: str
-    """As code that pastes back."""
+    """The method that was taken, as code that pastes back."""
     reason: str = ""
     """Why this method, where the choice was left open; empty where the method was asked for."""
     adjoints: tuple[AdjointSolution, ...] = ()
     """The certificates of the adjoint solves, one a sample; none for unrolled and forward mode, which are exact."""
     variance: dict[str, Tensor] | None = None
-    """Of the estimate, where it is stochastic and rests on several samples."""
+    """The variance of each gradient, where the method is stochastic and takes several samples."""
     samples: int = 1
     degenerate: dict[str, str] = field(default_factory=dict[str, str])
     """Hyperparameters on which the result does not depend, each with what to do; their gradient is no gradient."""

@@ -26,7 +26,7 @@ class Training:
         self.state = inner.state if state is None else state
         self.done = 0
         self.batch: Any = None
-        """Of the last step."""
+        """What the last step was taken on."""
         self.hyper = with_gradient(inner.hyper)
 
     def attach(self) -> list[Tensor]:

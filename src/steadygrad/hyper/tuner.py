@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from steadygrad.calls.generators import random_states, restore_random_states
 from steadygrad.hyper.bar import Bar
-from steadygrad.hyper.checkpoint import check_readable, load, prepare, random_states, restore_random_states, save
+from steadygrad.hyper.checkpoint import check_readable, load, prepare, save
 from steadygrad.hyper.constraints import Parametrised
 from steadygrad.hyper.history import Candidate, MetaStep, Tuning, pack, plain, unpack
 from steadygrad.hyper.problem import NonfiniteError
@@ -36,20 +37,20 @@ class Tuner:
 
     parametrised: Parametrised
     state: State
-    """That training starts from."""
+    """Where training starts from."""
     path: Path | None
     continued: bool
     patience: int | None
     memory: float
-    """Bytes that graphs may take: the same after a resumption, when more or less may be free."""
+    """Bytes that graphs may take. A resumption keeps to them, though more or less may then be free."""
     done: int = 0
     halvings: int = 0
     before: dict[str, Tensor] | None = None
     """The free numbers at the last meta step that was kept: what a rejected step goes back towards."""
     best: Candidate | None = None
-    """With the lowest validation loss so far."""
+    """The candidate with the lowest validation loss so far."""
     kept: Candidate | None = None
-    """Of the last meta step that was kept."""
+    """The candidate of the last meta step that was kept."""
     history: list[MetaStep] = field(default_factory=list[MetaStep])
     tried: list[dict[str, Tensor]] = field(default_factory=list[dict[str, Tensor]])
     """The hyperparameters of the history as tensors, where there is a file to write them to."""

@@ -12,7 +12,7 @@ from steadygrad.iteration.error import FLOOR
 from steadygrad.iteration.gain import extrapolated, known
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.norms import norms_in
-from steadygrad.iteration.plain import larger, over, root, where
+from steadygrad.iteration.plain import larger, over, square_root, where
 from steadygrad.iteration.solver import Iteration
 
 LEAST = 1e-3
@@ -48,7 +48,7 @@ def distances(solver: Iteration, recent: list[Any], residual: Any, size: Any, ra
         gain = both = larger(larger(wide, longer), LEAST)
     else:
         gain = larger(over(moved, larger(changed, rounding)), LEAST)
-        both = root(gain * where(rate < 1, by_rate, gain))
+        both = square_root(gain * where(rate < 1, by_rate, gain))
     gain = larger(gain, where(changed > SEEN * rounding, both, by_rate))
     # A Newton step that is left may stay the same below the rounding of an iterate that does not move: that is no drift.
     noise = (residual <= FLOOR * rounding) & ((changed > STAYS * residual) | (moved == 0)) | (residual == 0)
@@ -58,7 +58,7 @@ def distances(solver: Iteration, recent: list[Any], residual: Any, size: Any, ra
 
 def _wide_gain(solver: Iteration, recent: list[Any], like: Any) -> Any:
     """The gain of the residual over all that the last steps of an accelerated solver span; of slow directions, the most."""
-    found = extrapolated(known(solver, recent))()[0]
+    found = extrapolated(known(solver, recent)).values()[0]
     return float(found[0]) if isinstance(like, float) else found[:, None]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 from torch import Tensor
 
-from steadygrad.iteration.gain import Gains, holds_vectors
+from steadygrad.iteration.gain import Gains
 from steadygrad.iteration.norms import Numbers, Rows
 
 FLOOR = 4.0
@@ -79,13 +79,13 @@ def errors_by(gains: Gains, rows: Rows, others: Numbers, residual: list[float], 
 
     def work() -> list[float]:
         gain, whole = others.copy(), numpy.full(len(others), numpy.nan)
-        gain[rows], found = gains()
+        gain[rows], found = gains.values()
         if found is not None:
             whole[rows] = found
         each = zip(gain.tolist(), residual, length, whole.tolist(), strict=True)
         return [_error(g, r, n, w, eps) for g, r, n, w in each]
 
-    return Errors(work, holds=holds_vectors(gains))
+    return Errors(work, holds=gains.holds_vectors)
 
 
 PUT_OFF = 24

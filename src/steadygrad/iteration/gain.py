@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from operator import mul
 from typing import Any
@@ -18,22 +18,61 @@ import numpy
 import torch
 from torch import Tensor
 
-from steadygrad.iteration.norms import Numbers
+from steadygrad.iteration.norms import Mask, Numbers
 from steadygrad.iteration.solver import Iteration
 from steadygrad.state.shards import current, sharing, total
 
-Gains = Callable[[], "tuple[Numbers, Numbers | None]"]
-"""Works out ‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, from a few numbers: no large vectors are kept for it."""
-
 BLOCK = 2**18
-"""Numbers copied to float64 at a time: two megabytes, which caches hold. Eight vectors of 64×512 in one block take 0.29 ms, in
-four of them 0.49 ms."""
+"""Numbers of all vectors together that are copied to float64 at once: 2 MB, which caches hold. Eight vectors of 64×512 in
+one block take 0.29 ms, in four of them 0.49 ms."""
+PIECE = 2**15
+"""Numbers that are copied at a time where there are more: the copies take three of float32 for each, so that in a state of 2¹⁷
+numbers a piece takes less memory than one vector."""
 HELD = 2**19
 """Numbers that an estimate may hold until somebody asks for it: 2 MB in float32."""
 NOISE = 1e-9
 """Directions of the span weaker than this (in the square, relative to the steps) are noise."""
 SMALL, LARGE = 1e-50, 1e50
 """Between these nothing that is worked out from inner products leaves the range of float64, so that nothing warns of it."""
+
+
+class Gains:
+    """‖e‖ / ‖r‖ of every row and, where it can be told, ‖z + e‖, worked out when somebody asks, from a few numbers."""
+
+    holds_vectors = False
+    """Whether vectors are held until then."""
+
+    def __init__(self, work: Callable[..., tuple[Numbers, Numbers | None]], *given: Any) -> None:
+        self._work, self._given = work, given
+
+    def values(self) -> tuple[Numbers, Numbers | None]:
+        return self._work(*self._given)
+
+    def for_later(self) -> Gains:
+        """The same to be asked for after the solve, when those who have its vectors may change them."""
+        return self
+
+    def kept_elsewhere(self, rows: Mask) -> Gains:
+        """The same where these rows keep another iterate than the last, from which nobody can tell how large the solution is."""
+        return Gains(_kept_elsewhere, self, rows)
+
+
+class _Held(Gains):
+    """Gains from vectors with their products, r and z, which are held until somebody asks."""
+
+    holds_vectors = True
+
+    def __init__(self, seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> None:
+        super().__init__(_gains_of_held, seen, residual, z)
+
+    def for_later(self) -> Gains:
+        [(first, image), *others], residual, z = self._given  # the first may be the caller's b, and z is handed out
+        return _Held([(first.clone(), image), *others], residual, z.clone())
+
+
+def _kept_elsewhere(gains: Gains, rows: Mask) -> tuple[Numbers, Numbers | None]:
+    gain, whole = gains.values()
+    return gain, None if whole is None else numpy.where(rows, numpy.nan, whole)
 
 
 def known(solver: Iteration, recent: list[Any]) -> list[tuple[Tensor, Tensor]]:
@@ -48,7 +87,7 @@ def gains(solver: Iteration, recent: list[Any], end: tuple[Tensor, Tensor] | Non
     """
     own = solver.gain(recent[-1])
     if own is not None:
-        return own if callable(own) else partial(_itself, own)
+        return own if isinstance(own, Gains) else Gains(_itself, own)
     pairs = known(solver, recent)
     if solver.chained and len(pairs) > 1:
         return _of_chain(pairs, end)
@@ -63,15 +102,13 @@ def extrapolated(pairs: list[tuple[Tensor, Tensor]]) -> Gains:
     """
     m = len(pairs) - 1
     if m == 0:
-        return partial(_itself, numpy.ones(len(pairs[0][1])))
+        return Gains(_itself, numpy.ones(len(pairs[0][1])))
     points, residuals = zip(*pairs, strict=True)
     nothing, here = numpy.zeros((m, m + 1)), numpy.eye(m + 1)
     there = here[1:] - here[:-1]
     # Differences are taken before their products: in products of points that hardly differ they would be lost.
     rows = [[there, nothing], [nothing, -there], [0 * here[-1:], here[-1:]], [here[-1:], 0 * here[-1:]]]
-    return partial(
-        _gains, inner_products([*points, *residuals], len(points[0]), torch.from_numpy(numpy.block(rows))).cpu().numpy()
-    )
+    return Gains(_gains, inner_products([*points, *residuals], len(points[0]), torch.from_numpy(numpy.block(rows))).cpu().numpy())
 
 
 def _of_chain(pairs: list[tuple[Tensor, Tensor]], end: tuple[Tensor, Tensor] | None) -> Gains:
@@ -82,13 +119,13 @@ def _of_chain(pairs: list[tuple[Tensor, Tensor]], end: tuple[Tensor, Tensor] | N
     residuals = [residual for _, residual in pairs]
     m, point = len(pairs) - 1, pairs[-1][0]
     if end is None:
-        return partial(_gains_of_series, inner_products([*residuals, point], len(point)).cpu().numpy())
+        return Gains(_gains_of_series, inner_products([*residuals, point], len(point)).cpu().numpy())
     here = numpy.eye(m + 4)
     steps = [*here[:m], here[m + 1]]
     changes = [*(here[:m] - here[1 : m + 1]), here[m] - here[m + 2]]
     rows = numpy.stack([*steps, *changes, here[m + 2], here[m + 3]])
     known = inner_products([*residuals, end[0] - point, end[1], end[0]], len(point)).cpu().numpy()
-    return partial(_gains, _combined(rows, known))
+    return Gains(_gains, _combined(rows, known))
 
 
 def _combined(rows: Numbers, known: Numbers) -> Numbers:
@@ -100,25 +137,16 @@ def _combined(rows: Numbers, known: Numbers) -> Numbers:
 def gains_by_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
     """`extrapolated` from some vectors with their products, (v, Jᵀv): A = I − Jᵀ takes v to v − Jᵀv."""
     if not seen:
-        return partial(_itself, numpy.ones(residual.shape[0]))
+        return Gains(_itself, numpy.ones(residual.shape[0]))
     if residual.numel() * (len(seen) + 3) < HELD and current() is None:
-        return partial(_gains_of_held, seen, residual, z)
+        return _Held(seen, residual, z)
     return _of_products(seen, residual, z)
-
-
-def for_later(gains: Gains) -> Gains:
-    """The same to be asked for after the solve: the first vector may be the caller's b, and z is handed out, so that whoever has
-    them may change them."""
-    if not (isinstance(gains, partial) and gains.func is _gains_of_held):
-        return gains
-    [(first, image), *others], residual, z = gains.args
-    return partial(_gains_of_held, [(first.clone(), image), *others], residual, z.clone())
 
 
 def _gains_of_held(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> tuple[Numbers, Numbers | None]:
     """Of vectors that are whole, whoever asks: perhaps a later solve whose own are divided over ranks."""
     with sharing(None):
-        return _of_products(seen, residual, z)()
+        return _of_products(seen, residual, z).values()
 
 
 def _of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
@@ -127,13 +155,13 @@ def _of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor)
     series = [vector for vector, _ in seen]
     if all(image.data_ptr() == v.data_ptr() for (_, image), v in zip(seen, [*series[1:], residual], strict=True)):
         vectors = [v if v.shape == ends[0].shape else v.reshape(ends[0].shape) for v in series]
-        return partial(_gains_of_series, inner_products([*vectors, *ends], len(residual)).cpu().numpy())
+        return Gains(_gains_of_series, inner_products([*vectors, *ends], len(residual)).cpu().numpy())
     vectors, steps, changes = distinct(seen)
     m, count = steps.shape
     rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
     rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
     vectors = [v.reshape(ends[0].shape) for v in vectors]
-    return partial(_gains, _combined(rows, inner_products([*vectors, *ends], len(residual)).cpu().numpy()))
+    return Gains(_gains, _combined(rows, inner_products([*vectors, *ends], len(residual)).cpu().numpy()))
 
 
 @cache
@@ -246,8 +274,8 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
     size = vectors[0].numel() // problems
     device, count = vectors[0].device, len(vectors)
     combined = None if combined is None else combined.to(device)
-    rows = max(1, BLOCK // (size * count))
-    width = max(1, BLOCK // count)
+    rows = max(1, PIECE // (size * count))
+    width = max(1, PIECE // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
         if problems == 1:
             block = torch.cat([vector.reshape(1, size) for vector in vectors]).double()
@@ -270,8 +298,3 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
 
 def _itself(numbers: Numbers, whole: Numbers | None = None) -> tuple[Numbers, Numbers | None]:
     return numbers, whole
-
-
-def holds_vectors(gains: Gains) -> bool:
-    """Whether vectors are held until somebody asks."""
-    return getattr(gains, "func", None) not in (_gains, _gains_of_series, _itself)

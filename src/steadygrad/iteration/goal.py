@@ -14,30 +14,32 @@ from steadygrad.iteration.norms import Numbers
 SELDOM = 10
 """Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth. Those of a linear
 equation, which nobody reads, only to see whether what is left has become negligible: ever more seldom."""
+UNSEEN = 32
+"""Steps of a count on a linear equation before the first look: only terms that fall by 15 a step would be denormal by then."""
 DOUBLY = 2
-"""But no further ahead than so many times the steps taken, however far what is negligible seems to be."""
+"""A count is looked at no further ahead than so many times the steps taken, however far what is negligible seems to be."""
 NEAR_THE_END = 3
-"""And not so few steps before the last, at which they are taken anyway."""
+"""A count is not looked at so few steps before its last, at which it is looked at anyway."""
 SHARE = 3
 """No look is further ahead than the steps taken, divided by this: a wrong guess is cheap, and divergence does not run on."""
 STRETCH = 1.3
-"""But a little further where that is said to be the end: better than one more look just before it."""
+"""A look may be so many times further ahead where the end is said to be: better than one more look just before it."""
 FEW = 4
-"""But so many steps may always be taken ahead where a rate is known."""
+"""Steps that may always be taken ahead of a look where a rate is known."""
 FEW_CHEAP = 12
-"""The same for solvers whose steps are no more than a call of F or a product: a look takes as long as one or two of them. On 96
+"""Steps ahead for solvers whose steps are but a call of F or a product: a look takes as long as one or two of them. On 96
 networks of ρ = 0.2 to 0.95, 8 takes as many steps and 15 % more looks, 16 takes 2 % more steps."""
 FEW_OF_MANY = 16
-"""The same for several problems or leaves that are few numbers together: a look at them takes as long as three steps, one at
+"""Steps ahead for several problems or leaves that are few numbers together: a look takes as long as three steps, one at
 which some end as long as eight. On 216 batches this saves a fifth of the looks and takes one step in a hundred more."""
 FASTEST = 20.0
 """By how much a residual is taken to fall in a cheap step at best before a rate is known: no look is due until then. Faster ones
 are few, and lose a step or two; others are spared a look, and the rate is known from more than the first two steps. On 108
 networks of ρ = 0.2 to 0.95 that is one look in ten less, and one step in fifty."""
 AT_FIRST = 3
-"""But so many steps ahead at most."""
+"""Steps ahead of the second look, at most."""
 BLIND = 10
-"""Nor further ahead than this many steps where the residual does not fall, so that nothing can be predicted."""
+"""Steps ahead of a look, at most, where the residual does not fall, so that nothing can be predicted."""
 
 
 @dataclass
@@ -92,7 +94,7 @@ class Goal:
             if self.scale is None:
                 return min(step - step % SELDOM + SELDOM, self.limit)
             predicted = int(min(left, DOUBLY * step)) if math.isfinite(left) else 0
-            due = step + max(step // SHARE, SELDOM, predicted)
+            due = step + max(step // SHARE, SELDOM if step else UNSEEN, predicted)
             return due if due + NEAR_THE_END < self.limit else self.limit
         if not math.isfinite(left):
             return min(step + max(min(BLIND, step // SHARE), 1), self.limit)

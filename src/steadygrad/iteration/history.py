@@ -16,7 +16,7 @@ BETTER = 0.99
 """What a residual must fall to in that time."""
 
 
-class History:
+class ResidualHistory:
     """The residuals of the open problems, look by look: a float for a single problem of one leaf, else an array of all."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class History:
         return self._left(begun, self._worst[begun], self._worst[-1])
 
     def steps_left_of_half(self) -> float:
-        """The same until half of the open problems are there."""
+        """Steps until half of the open problems are at the tolerance, at the rate of late."""
         begun = self._begun_to_fall()
         return self._left(begun, _median(self.excess[begun]), _median(self.excess[-1]))
 

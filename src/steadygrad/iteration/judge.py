@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from steadygrad.iteration.goal import Goal
-from steadygrad.iteration.history import PATIENCE, History
+from steadygrad.iteration.history import PATIENCE, ResidualHistory
 from steadygrad.iteration.norms import Mask, Numbers, Rows
 from steadygrad.iteration.plain import finite, highest_in, larger, largest, lowest_in, negated, over, smallest, some, where
 from steadygrad.iteration.solver import Forecast
@@ -60,7 +60,7 @@ class Judge:
         """(all problems, leaves): what residuals are relative to, at their last look."""
         self.total: Any = math.inf
         """The residual norms at the last look."""
-        self.history = History()
+        self.history = ResidualHistory()
         self._tolerance = goal.negligible if goal.rtol is None else goal.rtol
         self._scale: Any = float(self.scale[0, 0]) if self.alone else self.scale
         self._size: Any = 0.0

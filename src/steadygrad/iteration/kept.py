@@ -15,7 +15,7 @@ from steadygrad.iteration.plain import infinite, some
 from steadygrad.iteration.solver import Iteration, several_of
 
 
-class Kept:
+class KeptIterates:
     """Follows which state is to be returned: while all problems agree it is only remembered, and merged where they do not."""
 
     def __init__(self, solver: Iteration, judge: Judge, problems: int) -> None:
@@ -61,7 +61,7 @@ class Kept:
 
     def with_open(self, value: Tensor) -> Tensor:
         """The iterates of all problems: what is kept of those that have ended, `value` of the others."""
-        return value if self.value is None else self._merged(value, self.present())
+        return value if self.value is None else self._with_rows_of(value, self.present())
 
     def leave_out(self, keep: Mask, index: Tensor, value: Tensor) -> None:
         """Only these of the present problems go on."""
@@ -83,13 +83,13 @@ class Kept:
             return
         mask = self.present(which)
         if isinstance(self.rows, slice):
-            self.value = value if mask.all() else self._merged(value, mask)
+            self.value = value if mask.all() else self._with_rows_of(value, mask)
         else:
             chosen = torch.from_numpy(numpy.flatnonzero(mask)).to(value.device)
             everywhere = torch.from_numpy(self.rows[mask]).to(value.device)
             self.value = self.value.index_copy(0, everywhere, value[chosen])
 
-    def _merged(self, value: Tensor, mask: Mask) -> Tensor:
+    def _with_rows_of(self, value: Tensor, mask: Mask) -> Tensor:
         """What is kept, with the masked rows of another value; gradients pass."""
         assert self.value is not None
         here = torch.from_numpy(mask).to(value.device)

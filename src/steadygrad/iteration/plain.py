@@ -48,7 +48,7 @@ def over(a: Any, b: Any) -> Any:
     return numpy.where(a == 0, 0.0, a / b)
 
 
-def root(a: Any) -> Any:
+def square_root(a: Any) -> Any:
     return math.sqrt(a) if isinstance(a, float) else numpy.sqrt(a)
 
 

@@ -13,15 +13,16 @@ import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.failure import SteadyStateError
 from steadygrad.iteration.distance import distances
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.gain import HELD, gains
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.judge import Judge
-from steadygrad.iteration.kept import Kept
+from steadygrad.iteration.kept import KeptIterates
 from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in, norms_of_one
-from steadygrad.iteration.plain import finite, larger, some, where
-from steadygrad.iteration.solver import Iteration, several_of
+from steadygrad.iteration.plain import finite, larger, over, some, where
+from steadygrad.iteration.solver import Iteration, check_state, several_of
 from steadygrad.iteration.strides import Measured, Strides
 from steadygrad.solution import Status
 from steadygrad.state.shards import columns_of_all, current
@@ -30,9 +31,10 @@ WORTH = 2**15
 """Numbers times steps that leaving out what has ended must save: F is made anew for the others, and compared, which takes as
 long as so many tanh and small matrix products (0.3 ms at 8 ns a number)."""
 REMADE = 2
-"""And besides as many steps of all that are present: they are evaluated once more to be compared, and states are copied."""
+"""Steps of all that are present that leaving out must save besides: they are evaluated once more, and states are copied."""
 FALLS = 0.5
-"""The share of the distance at the look before that is left at least, by the estimates of a solver that does not fall evenly."""
+"""The share of the gain, distance over residual, at the look before that is left at least, by the estimates of a solver that does
+not fall evenly."""
 SPAN = 25
 """Steps over which an iterate is seen to travel."""
 AHEAD = 0.25
@@ -96,11 +98,15 @@ class Run:
         self.recent: deque[Any] = deque([solver.keep_for_residual(self.state)], maxlen=goal.remembered)
         self.iterates: dict[int, Tensor] = {}
         self.divide = divide and problems > 1
+        if problems > 1:
+            check_state(solver, self.state, problems)
         self.judge = Judge(goal, problems)
-        self.kept = Kept(solver, self.judge, problems)
+        self.kept = KeptIterates(solver, self.judge, problems)
         self.gain: Numbers = numpy.zeros(problems)
         self.distance: Numbers = numpy.empty(problems)
         self.distance.fill(math.inf)
+        self._estimated_at: Numbers = self.distance.copy()
+        """The norms of the residuals at which these distances were estimated."""
         self._anchor: tuple[int, Tensor] | None = None
         self._strides = Strides(solver, self.judge, start, possible=not wanted)
         self._measured: Measured | None = None
@@ -185,7 +191,10 @@ class Run:
             if known is not None:
                 return known
         residual = solver.progress(self.state)
-        assert residual is not None, "the residual is known after the first step"
+        if residual is None:
+            raise SteadyStateError(
+                f"{solver!r} has no residual after {self.step} steps; residual(state) may be None before the first."
+            )
         if residual is goal.scaled_by:
             return [float(judge.scale[0, 0]) if judge.alone else judge.scale]
         vectors = [residual] if value is None else [residual, value]
@@ -198,7 +207,8 @@ class Run:
         if goal.trusted is not None and not self._later and (self.step == goal.limit or some(converged)):
             found = self._distance(left)
             converged = converged & (found <= goal.trusted)
-            self.distance[0 if judge.alone else judge.open] = found
+            which: Any = 0 if judge.alone else judge.open
+            self.distance[which], self._estimated_at[which] = found, judge.total
         return judge.judge(converged, travels)
 
     def _distance(self, left: Any) -> Any:
@@ -206,19 +216,24 @@ class Run:
         judge = self.judge
         if judge.alone:
             found = distance_of_one(self.solver, list(self.recent), judge, self.goal)
-            return self._steadied(found, float(self.distance[0]))
+            return self._steadied(found, 0)
         rates = numpy.ones((len(left), 1))
         rates[judge.places, 0] = judge.history.rate()
         found = distances(self.solver, list(self.recent), left, judge.scale[self.kept.rows], rates, self.goal)
-        return self._steadied(found.max(axis=1)[judge.places], self.distance[judge.open])
+        return self._steadied(found.max(axis=1)[judge.places], judge.open)
 
-    def _steadied(self, found: Any, before: Any) -> Any:
-        """Distances by an accelerated solver, which does not fall evenly, as no less than a part of those of the look before.
+    def _steadied(self, found: Any, which: Any) -> Any:
+        """Distances of these problems by an accelerated solver, which does not fall evenly: no gain is less than a part of that
+        at the look before.
 
         A search that looks until an estimate is small enough would else end at the one that happens to be low.
         """
         if self.goal.remembered <= 2:
             return found
+        before, at = self.distance[which], self._estimated_at[which]
+        if self.judge.alone:
+            before, at = float(before), float(at)
+        before = before * over(self.judge.total, at)
         return where((found > 0) & finite(before), larger(found, FALLS * before), found)
 
     def _due(self) -> int:
@@ -252,7 +267,7 @@ class Run:
             self.divide = False
             return
         if self.goal.trusted is None:  # the gains of those, while the states that tell them are there
-            found = gains(self.solver, list(self.recent))()[0]
+            found = gains(self.solver, list(self.recent)).values()[0]
             self.gain[self.kept.rows] = numpy.where(keep, self.gain[self.kept.rows], found)
         self.kept.leave_out(keep, index, value)
         self.state = several_of(self.state, index)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from steadygrad.failure import SteadyStateError
 from steadygrad.iteration.norms import Numbers
+from steadygrad.state.tree import map_tensors, tensors_in
+
+if TYPE_CHECKING:
+    from steadygrad.iteration.gain import Gains
 
 
 class Forecast(NamedTuple):
@@ -50,7 +54,10 @@ class Iteration(ABC):
 
     @abstractmethod
     def residual(self, state: Any) -> Tensor | None:
-        """What is left: a vector a problem (of any shape if there is one), or its norm as a column; None before it is known."""
+        """What is left: a vector a problem (of any shape if there is one); None before it is known.
+
+        An adjoint solver that has a `gain` of its own may give the norm, as a column.
+        """
 
     def point(self, state: Any) -> Tensor:
         """Where that residual was taken: at the value, unless a solver returns what lies one step ahead of it."""
@@ -60,8 +67,8 @@ class Iteration(ABC):
         """What the stop is judged by, where that is not the residual (a solver that is asked for something else)."""
         return self.residual(state)
 
-    def gain(self, state: Any) -> Numbers | Callable[[], Any] | None:
-        """An estimate of ‖error‖ / ‖residual‖, one a problem, or how to work it out, from solvers that have one of their own."""
+    def gain(self, state: Any) -> Numbers | Gains | None:
+        """An estimate of ‖error‖ / ‖residual‖, (problems,), or how to work it out, from solvers that have one of their own."""
         return None
 
     @property
@@ -104,9 +111,19 @@ class Iteration(ABC):
 
 def several_of(state: Any, rows: Tensor) -> Any:
     """The state of some of the problems."""
-    if isinstance(state, Tensor):
-        return state[rows]
-    if isinstance(state, tuple):
-        items = [several_of(item, rows) for item in cast("tuple[Any, ...]", state)]
-        return type(state)(*items) if hasattr(state, "_fields") else tuple(items)
-    return state
+    return map_tensors(lambda tensor: tensor[rows], state)
+
+
+def check_state(solver: Iteration, state: Any, problems: int) -> None:
+    """Refuse a state that cannot be indexed by problem, in words of who writes a solver."""
+    for tensor in tensors_in(state):
+        if tensor.shape[:1] != (problems,):
+            raise SteadyStateError(
+                f"the state of {solver!r} holds a tensor of shape {tuple(tensor.shape)} for {problems} problems; the first "
+                "dimension of every tensor in it counts the problems: (problems, size) for vectors, (problems, 1) for numbers."
+            )
+    if not tensors_in(state):
+        raise SteadyStateError(
+            f"the state of {solver!r}, a {type(state).__name__}, holds no tensor where the driver looks: it must be a "
+            "NamedTuple, tuple, list or dict of tensors."
+        )

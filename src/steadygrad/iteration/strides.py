@@ -37,7 +37,10 @@ class Measured(NamedTuple):
     last: tuple[float, float]
 
     def told_to(self, judge: Judge, step: int, dtype: torch.dtype) -> list[float] | None:
-        """Those of the last, at this step, None where they cannot be trusted; at the first look also what shows the rate."""
+        """The norms at the last state, which is that of this step; None where they left the range of the dtype.
+
+        At the first look the judge is shown the others too, from which it has the rate.
+        """
         usable = within_range((*self.before, *self.last), dtype)
         if not judge.trace and step > 1:
             if within_range(self.first, dtype):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +23,10 @@ from steadygrad.linear.series import instead_of_what_failed
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.symmetric import CG
 from steadygrad.linear.system import LinearSolution, System, precision_of
-from steadygrad.linear.terms import Terms, is_symmetric
+from steadygrad.linear.terms import SeriesTerms, is_symmetric
 from steadygrad.state.rows import norm
 from steadygrad.state.shards import columns_of_all, everywhere
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 
 LARGE = 2**15
 """Numbers from which on a state is large: Krylov vectors are then what memory goes to, and passes over them what time goes to."""
@@ -38,6 +37,11 @@ GREW = 1e3
 HOPELESS = 8
 """A series that needs so many times the terms that it may need is left after half of those that others are given to show how they
 fall: with ρ = 0.99 nothing that they show would keep it."""
+FEWEST = 4
+"""Steps that GMRES needs beyond the terms that the series has, at least: 5 to 60 on the families of the benchmarks. A series that
+ends before as many would is kept for the price of a few inner products."""
+SHORT = 5
+"""The last terms that tell whether J may be symmetric; whether it is, all of them tell."""
 AGAIN = 1.5
 """GMRES is compared with LSQR again after so many times the steps: the comparison takes the time of several of them."""
 
@@ -117,7 +121,7 @@ class Auto(LinearSolver):
         if state.gain is None or not isinstance(state.solver, Neumann):
             return own
         # A leap leaves what its window did not see, the slow directions: between its gain and that of the last terms.
-        return partial(between, own, numbers(state.gain))
+        return Gains(between, own, numbers(state.gain))
 
     def exact_at(self, state: Phase) -> bool:
         """The next term of a series is its residual; after leaps, sums of terms of either sign are."""
@@ -186,8 +190,11 @@ def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Pha
     patience, series = _by_work(problem, state.patience, forecast.left), state.at
     precision = precision_of(problem.jacobian, series.v)
     run = _consecutive(series)
+    soon = forecast.left <= patience.space + patience.step * FEWEST
+    if soon and not is_symmetric(inner_products(run[-SHORT:], len(run[0])).cpu().numpy()):
+        return state._replace(tried=forecast.step)
     gram: Numbers = inner_products(run, len(run[0])).cpu().numpy()
-    terms, symmetric = Terms.of(run, gram, precision), is_symmetric(gram)
+    terms, symmetric = SeriesTerms.of(run, gram, precision), is_symmetric(gram)
     if terms is not None and patience is not BIG and forecast.left <= patience.most:
         steps = _steps_over(terms, forecast.decades)
         if forecast.left <= (patience.conjugate * steps if symmetric else patience.space + patience.step * steps):
@@ -198,7 +205,7 @@ def _instead_of_series(problem: System, state: Phase, forecast: Forecast) -> Pha
     return _krylov(problem, state, forecast, terms)
 
 
-def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | None) -> Phase:
+def _krylov(problem: System, state: Phase, forecast: Forecast, terms: SeriesTerms | None) -> Phase:
     """GMRES over the last terms, whose products are known, over the first residual where that is smaller; LSQR where that is
     faster."""
     patience, series = state.patience, state.at
@@ -218,7 +225,7 @@ def _krylov(problem: System, state: Phase, forecast: Forecast, terms: Terms | No
     return Phase(GMRES(restart=patience.restart), space, patience, tried=forecast.step)
 
 
-def _steps_over(terms: Terms, decades: float) -> float:
+def _steps_over(terms: SeriesTerms, decades: float) -> float:
     """Steps that GMRES needs beyond those that the terms are worth."""
     ahead = float(terms.fallen[:, -1].max(initial=0.0))
     return steps_left(terms.fallen, decades + math.log(ahead)) if ahead > 0 else 0.0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadygrad.iteration.norms import Numbers
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import norm, ratio
 from steadygrad.state.shards import columns_of_all, total
 
 BLOCK = (8, 64)
@@ -22,8 +22,8 @@ CANCELLED = 0.5
 
 
 ONCE = 0.2
-"""The same for several vectors at once: the basis stays orthogonal to ten roundings, and residuals are what they were, over ten
-families in float32 and float64; with 0.1 the basis of non-normal ones is lost."""
+"""Several vectors, of one of which less than this share is left, are made orthogonal once more: the basis stays orthogonal to ten
+roundings, and residuals are what they were, over ten families in float32 and float64; with 0.1 non-normal ones lose it."""
 
 add, least_of = numpy.add.reduce, numpy.minimum.reduce  # of few numbers faster than the methods of arrays
 
@@ -65,7 +65,7 @@ class Basis(NamedTuple):
             again, rest = self._split(rest)
             column, length = column + again, norm(rest[:, 0])
         length = torch.where((length <= floor) | (length <= relative * whole), 0.0, length)
-        return self._with(over(rest[:, 0], length).unsqueeze(1)), column[:, 0], length
+        return self._with(ratio(rest[:, 0], length).unsqueeze(1)), column[:, 0], length
 
     def absorb_several(self, vectors: Tensor, least: float, factor: Numbers | None = None) -> tuple[Basis, Numbers, float] | None:
         """The basis with what is new of vectors (problems, count, size); the coefficients of these on it, (problems, filled,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System
-from steadygrad.state.rows import dot, dots, over
+from steadygrad.state.rows import dot, dots, ratio
 
 BROKEN = 1e-14
 """A shadow residual whose cosine to the residual is below this has broken down: a hundred roundings of float64."""
@@ -41,15 +41,15 @@ class BiCGSTAB(LinearSolver):
     def step(self, problem: System, state: Shadowed) -> Shadowed:
         z, r, shadow, p, rho = state
         q = p - problem.vjp(p)
-        alpha = over(rho, dot(shadow, q))
+        alpha = ratio(rho, dot(shadow, q))
         half = r - alpha * q
         t = half - problem.vjp(half)
-        omega = over(*dots([half, t], t))
+        omega = ratio(*dots([half, t], t))
         z = z + alpha * p + omega * half
         r = half - omega * t
         previous = rho
         rho, square = dots([shadow, r], r)
-        beta = over(rho, previous) * over(alpha, omega)
+        beta = ratio(rho, previous) * ratio(alpha, omega)
         p = r + beta * (p - omega * q)
         broken = rho.abs() <= BROKEN * dot(shadow, shadow).sqrt() * square.sqrt()
         if broken.any():

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 import torch
 from torch import Tensor
 
+from steadygrad.failure import SteadyStateError
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration import Ended, Goal, drive
 from steadygrad.iteration.error import FLOOR, errors_by
-from steadygrad.iteration.gain import for_later, gains
+from steadygrad.iteration.gain import Gains, gains
 from steadygrad.iteration.norms import norms
 from steadygrad.linear.system import LinearSolution, System, precision_of
 from steadygrad.solution import Status
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 
 if TYPE_CHECKING:
     from steadygrad.linear.solver import IterativeSolver
 
 BEYOND = 1e3
 """A residual that a solver holds is the true one to a thousandth where it is so many roundings of z."""
-HELD = 8.0
-"""And well enough for a certificate where it is so many of them; below, only a product tells what rounding leaves."""
+CONFIRMED = 4.0
+"""A residual that a solver holds needs no product to confirm it where it is so many roundings of z; the true one has up to
+`UNAVOIDABLE` of them besides. Below, only a product tells what rounding leaves."""
 MARGIN = 0.9
 """Recurrences go on to this share of the tolerance: they drift, and a second run for a few per cent costs more than a step."""
 AGAIN = 0.5
@@ -34,10 +37,10 @@ UNAVOIDABLE = 2.0
 """Roundings of z that the true residual has besides the one that a solver holds, as squares add up: 1.2 to 2.1 of them by GMRES,
 BiCGSTAB and LSQR, where I − J is nearly singular. They are no sign of a drift, and a second run leaves 1.0 to 1.6 of them."""
 SLIGHTLY = 2.0
-"""The most by which they may take a residual above its tolerance and leave it CONVERGED; a larger one is judged by what rounding
-allows, without a second run if it may pass: that would leave hardly less."""
+"""The most by which the rounding of z may take a residual above its tolerance and leave it CONVERGED; a larger one is judged by
+what rounding allows, without a second run if it may pass: that would leave hardly less."""
 FAR_ABOVE = 100.0
-"""But a residual so many times its tolerance is not converged, whatever rounding allows."""
+"""A residual so many times its tolerance is not converged, whatever rounding allows."""
 NEARLY = 1e-3
 """A residual below this that rounding keeps from falling will do where the estimated error is within the tolerance."""
 SINGLE = 1e-5
@@ -45,6 +48,45 @@ SINGLE = 1e-5
 inside."""
 ROUNDING = 8.0
 """Roundings of J, in units of eps, that a certificate allows for."""
+
+
+class Confirmed(NamedTuple):
+    """What a solver has found, with its true residual."""
+
+    ended: Ended
+    length: list[float]
+    """‖z‖ of every row."""
+    residual: list[float]
+    """‖b − (I − Jᵀ)z‖ of every row."""
+    vector: Tensor | None
+    """The residual itself, where a product was spent on it."""
+
+    @classmethod
+    def of(cls, solver: IterativeSolver, system: System, ended: Ended, eps: float) -> Confirmed:
+        """The residual by a product; none is spent where the solver holds it, above the rounding of z."""
+        z, length = ended.value, norms(ended.value)
+        if solver.exact_at(ended.recent[-1]) and not ended.divided:
+            held = list(zip(ended.norms.tolist(), [eps * n for n in length], strict=True))
+            if solver.counts:
+                return cls(ended, length, [max(r, low) for r, low in held], None)
+            if all(r > CONFIRMED * low for r, low in held):
+                return cls(ended, length, [r if r > BEYOND * low else math.hypot(r, UNAVOIDABLE * low) for r, low in held], None)
+        image = system.vjp(z)  # first, while there is more room
+        vector = (system.b - z).add_(image)
+        return cls(ended, length, norms(vector), vector)
+
+    def gains(self, solver: IterativeSolver) -> Gains:
+        """By how much the error exceeds the residual, of the rows that were present to the end."""
+        ended, end = self.ended, None if self.vector is None else (self.ended.value, self.vector)
+        if end is not None and not isinstance(ended.rows, slice):
+            here = torch.from_numpy(ended.rows).to(ended.value.device)
+            end = (end[0][here], end[1][here])
+        found = gains(solver, ended.recent, end)
+        if solver.counts:
+            return found.for_later()
+        failed = [status is not Status.CONVERGED for status in ended.status]
+        # What failed keeps its best iterate, which is long past.
+        return found.kept_elsewhere(numpy.array(failed)[ended.rows]) if any(failed) else found
 
 
 def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tensor | None, size: list[float]) -> LinearSolution:
@@ -67,62 +109,47 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         negligible=torch.finfo(b.dtype).eps ** 2,  # terms below it fall into denormals, where a CPU is 25 times slower
         remembered=solver.remembered,
     )
-    begin = _start(b, start, size)
-    system = System(jacobian, b, begin if start is None else None)
-    ended = drive(solver, system, begin, goal, divide=rtol is not None)
-    del begin  # for its memory
-    length = norms(ended.value)
-    residual, r = _true_residual(solver, system, ended, length, eps)
+    begin = [_start(b, start, size)]  # handed over, for its memory
+    system = System(jacobian, b, weakref.ref(begin[0]) if start is None else None)
+    version = None if b.is_inference() else b._version
+    found = Confirmed.of(solver, system, drive(solver, system, begin.pop(), goal, divide=rtol is not None), eps)
+    if version is not None and b._version != version:
+        raise SteadyStateError(
+            f"{solver!r} has changed b in place: a step must leave what it was given as it is (r = r − q, not r −= q)."
+        )
     if rtol is not None and not solver.biased:
-        allowed = [rtol * s + atol for s in size]
-        reachable = [math.hypot(a, UNAVOIDABLE * eps * n) for a, n in zip(allowed, length, strict=True)]
-        above = [
-            i
-            for i, s in enumerate(ended.status)
-            if s is Status.CONVERGED and residual[i] > min(reachable[i], SLIGHTLY * allowed[i])
-        ]
-        doubtful = [i for i in above if residual[i] > min(reachable[i], FAR_ABOVE * allowed[i])]
-        if doubtful:
-            ended = _again(solver, system, ended, goal, doubtful)
-            length = norms(ended.value)
-            residual, r = _true_residual(solver, system, ended, length, eps)
-        for i in above:
-            ended.status[i] = Status.CONVERGED if residual[i] <= allowed[i] else Status.STAGNATED
-    z = ended.value
-    if ended.divided:
-        here = torch.from_numpy(ended.rows).to(b.device)
-        found = gains(solver, ended.recent, None if r is None else (z[here], r[here]))
-    else:
-        found = gains(solver, ended.recent, None if r is None else (z, r))
-    errors = errors_by(for_later(found) if rtol is None else found, ended.rows, ended.gain, residual, length, eps)
-    relative = _over(residual, size)
+        found = _within(found, solver, system, goal, [rtol * s + atol for s in size], eps)
+    ended, relative = found.ended, _over(found.residual, size)
+    errors = errors_by(found.gains(solver), ended.rows, ended.gain, found.residual, found.length, eps)
     if rtol is None:
         errors.put_off()
-        return LinearSolution(z, list(map(_after_a_count, residual, ended.first.tolist())), relative, errors)
-    growth = _over(length, size)
+        return LinearSolution(ended.value, list(map(_after_a_count, found.residual, ended.first.tolist())), relative, errors)
+    growth = _over(found.length, size)
     errors.at_least([1.0 if beyond_rounding(g, precision) else eps * g for g in growth])  # J is rounded, and z moves by that
     error, status = errors.values(), ended.status
     if precision is torch.float64 and getattr(solver, "rtol", rtol) is None:
         status = list(map(_in_single, status, relative, error))
     each = zip(status, relative, error, growth, strict=True)
-    return LinearSolution(z, [_judged(*one, rtol, precision) for one in each], relative, errors)
+    return LinearSolution(ended.value, [_judged(*one, rtol, precision) for one in each], relative, errors)
 
 
-def _true_residual(
-    solver: IterativeSolver, system: System, ended: Ended, length: list[float], eps: float
-) -> tuple[list[float], Tensor | None]:
-    """‖b − (I − Jᵀ)z‖ of every row, and that vector, for a product; none is spent where the solver holds it.
+def _within(found: Confirmed, solver: IterativeSolver, system: System, goal: Goal, allowed: list[float], eps: float) -> Confirmed:
+    """What was found where no true residual contradicts a solver that said CONVERGED; else it goes on from there, once.
 
-    `length` are the norms of z, whose rounding a residual does not fall below.
+    `allowed` are the norms that a residual may have.
     """
-    z = ended.value
-    if solver.exact_at(ended.recent[-1]) and not ended.divided:
-        held, least = ended.norms.tolist(), [eps * n for n in length]
-        if solver.counts or all(r > HELD * low for r, low in zip(held, least, strict=True)):
-            return list(map(max, held, least)), None
-    image = system.vjp(z)  # first, while there is more room
-    r = (system.b - z).add_(image)
-    return norms(r), r
+    reachable = [math.hypot(a, UNAVOIDABLE * eps * n) for a, n in zip(allowed, found.length, strict=True)]
+    each = enumerate(zip(found.ended.status, found.residual, allowed, reachable, strict=True))
+    above = [i for i, (s, r, a, least) in each if s is Status.CONVERGED and r > min(least, SLIGHTLY * a)]
+    if not above:
+        return found
+    doubtful = [i for i in above if found.residual[i] > min(reachable[i], FAR_ABOVE * allowed[i])]
+    if doubtful:
+        found = Confirmed.of(solver, system, _again(solver, system, found.ended, goal, doubtful), eps)
+    status = list(found.ended.status)
+    for i in above:
+        status[i] = Status.CONVERGED if found.residual[i] <= allowed[i] else Status.STAGNATED
+    return found._replace(ended=replace(found.ended, status=status))
 
 
 def _over(numbers: list[float], size: list[float]) -> list[float]:
@@ -136,14 +163,16 @@ def _again(solver: IterativeSolver, system: System, before: Ended, goal: Goal, r
     assert goal.rtol is not None
     smaller = replace(goal, limit=limit, rtol=AGAIN * goal.rtol)
     ended = drive(solver.from_nearby(before.recent[-1]), system, before.value, smaller)
-    mask = torch.zeros(len(before.status), 1, dtype=torch.bool, device=before.value.device)
-    mask[rows] = True
-    ended.value = torch.where(mask, ended.value, before.value)
-    taken = mask[:, 0].cpu().numpy()
-    ended.status = [a if t else b for a, b, t in zip(ended.status, before.status, taken, strict=True)]
-    ended.norms = numpy.full(len(taken), 0.0)  # to be taken anew
-    ended.first = before.first
-    return ended
+    taken = numpy.zeros(len(before.status), dtype=bool)
+    taken[rows] = True
+    mask = torch.from_numpy(taken).to(before.value.device).unsqueeze(1)
+    return replace(
+        ended,
+        value=torch.where(mask, ended.value, before.value),
+        status=[a if t else b for a, b, t in zip(ended.status, before.status, taken, strict=True)],
+        norms=numpy.zeros(len(taken)),  # to be taken anew
+        first=before.first,
+    )
 
 
 def _after_a_count(residual: float, first: float) -> Status:

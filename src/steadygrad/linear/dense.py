@@ -15,7 +15,8 @@ from steadygrad.linear.certify import SINGLE, beyond_rounding
 from steadygrad.linear.solver import AdjointSolver, default_rtol
 from steadygrad.linear.system import LinearSolution, precision_of
 from steadygrad.solution import Status
-from steadygrad.update.jacobian import Linear, NoSecondDerivativeError
+from steadygrad.update.jacobian import NoSecondDerivativeError
+from steadygrad.update.linear_map import Linear
 
 ATTAINABLE = 100.0
 """LU reaches the default tolerance of the iterative solvers with this much to spare."""

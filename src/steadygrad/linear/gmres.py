@@ -86,7 +86,7 @@ def gain_of(hessenberg: Numbers) -> Numbers:
 
 
 def _inverse(upper: Numbers) -> Numbers:
-    """Those of triangular matrices; infinite where one is singular."""
+    """The inverses of upper triangular matrices; infinite where one is singular."""
     singular = (upper.diagonal(axis1=1, axis2=2) == 0).any(axis=1)[:, None, None]
     unit = numpy.eye(upper.shape[1])
     return numpy.where(singular, numpy.inf, over_upper(unit, numpy.where(singular, unit, upper)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from steadygrad.iteration.norms import Mask, Numbers
 from steadygrad.linear.basis import ROOM, Basis
 from steadygrad.linear.system import System, precision_of
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import norm, ratio
 
 BREAKDOWN = 10.0
 """A new direction of so many roundings of the product is none: the space is full."""
@@ -48,7 +48,7 @@ class Krylov(NamedTuple):
         beta = norm(r)
         one = torch.ones_like(beta, dtype=torch.float64)
         nothing = one.new_zeros(len(one), 1, 0)
-        return cls(z, beta.double(), Basis.of(over(r, beta).unsqueeze(1)), nothing, nothing, one, min(TOGETHER[0], _most(r)))
+        return cls(z, beta.double(), Basis.of(ratio(r, beta).unsqueeze(1)), nothing, nothing, one, min(TOGETHER[0], _most(r)))
 
     @classmethod
     def over(cls, z: Tensor, beta: Tensor, basis: Basis, on_it: Numbers) -> Krylov:

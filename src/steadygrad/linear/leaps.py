@@ -21,7 +21,7 @@ LEAPT = 0.25
 
 def between(own: Gains, leaps: Numbers) -> tuple[Numbers, None]:
     """The geometric mean of the gains of the last terms and of the leaps, where that is larger."""
-    gain = own()[0]
+    gain = own.values()[0]
     return numpy.fmax(gain, numpy.sqrt(gain * leaps)), None
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System
-from steadygrad.state.rows import norm, over
+from steadygrad.state.rows import norm, ratio
 
 
 class Bidiagonal(NamedTuple):
@@ -42,9 +42,9 @@ class LSQR(LinearSolver):
     def at(problem: System, z: Tensor, r: Tensor) -> Bidiagonal:
         """The state at z, whose residual is r."""
         beta = norm(r)
-        u = over(r, beta)  # not in place: it may be b
+        u = ratio(r, beta)  # not in place: it may be b
         v, alpha = _unit(u - problem.jvp(u))
-        return Bidiagonal(z, u, v, v, alpha, beta, alpha, over(1.0, (beta * alpha).square()))
+        return Bidiagonal(z, u, v, v, alpha, beta, alpha, ratio(1.0, (beta * alpha).square()))
 
     def step(self, problem: System, state: Bidiagonal) -> Bidiagonal:
         z, u, v, w, alpha, phi, rho, inverse = state
@@ -67,7 +67,7 @@ class LSQR(LinearSolver):
         return state._replace(u=state.z, v=state.z, w=state.z)  # only the iterate is asked for
 
     def gain(self, state: Bidiagonal) -> Numbers:
-        """That of CG on the normal equations, with ‖(I−J) r‖ = φ·α·|c|."""
+        """The gain of CG on the normal equations (`NormalCG.gain`), with ‖(I−J) r‖ = φ·α·|c|."""
         return numbers(2 * state.phi.abs() * state.inverse.sqrt())
 
 

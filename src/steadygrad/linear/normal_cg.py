@@ -12,10 +12,10 @@ from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.solver import REMEMBERED, LinearSolver
 from steadygrad.linear.system import System
 from steadygrad.method import check_number
-from steadygrad.state.rows import dot, over
+from steadygrad.state.rows import dot, ratio
 
 
-class Descent(NamedTuple):
+class NormalDescent(NamedTuple):
     """The iterate, its residual r, that of the normal equations s, and the direction p."""
 
     z: Tensor
@@ -52,33 +52,33 @@ class NormalCG(LinearSolver):
     def remembered(self) -> int:
         return REMEMBERED if self.ridge else 1
 
-    def init(self, problem: System, start: Tensor) -> Descent:
+    def init(self, problem: System, start: Tensor) -> NormalDescent:
         r = problem.residual(start)
         s = r - problem.jvp(r) - self.ridge * start
         gamma = dot(s, s)
-        return Descent(start, r, s, s, gamma, over(torch.ones_like(gamma), gamma))
+        return NormalDescent(start, r, s, s, gamma, ratio(torch.ones_like(gamma), gamma))
 
-    def step(self, problem: System, state: Descent) -> Descent:
+    def step(self, problem: System, state: NormalDescent) -> NormalDescent:
         z, r, s, p, gamma, inverse = state
         q = p - problem.vjp(p)
-        alpha = over(gamma, dot(q, q) + self.ridge * dot(p, p))
+        alpha = ratio(gamma, dot(q, q) + self.ridge * dot(p, p))
         z = z + alpha * p
         r = r - alpha * q
         s = r - problem.jvp(r) - self.ridge * z
         gamma, previous = dot(s, s), gamma
-        p = s + over(gamma, previous) * p
-        return Descent(z, r, s, p, gamma, inverse + over(torch.ones_like(gamma), gamma))
+        p = s + ratio(gamma, previous) * p
+        return NormalDescent(z, r, s, p, gamma, inverse + ratio(torch.ones_like(gamma), gamma))
 
-    def value(self, state: Descent) -> Tensor:
+    def value(self, state: NormalDescent) -> Tensor:
         return state.z
 
-    def residual(self, state: Descent) -> Tensor:
+    def residual(self, state: NormalDescent) -> Tensor:
         return state.r
 
-    def progress(self, state: Descent) -> Tensor:
+    def progress(self, state: NormalDescent) -> Tensor:
         """With a ridge, what is left of the normal equations: the residual itself cannot vanish."""
         return state.s if self.ridge else state.r
 
-    def gain(self, state: Descent) -> Numbers | None:
+    def gain(self, state: NormalDescent) -> Numbers | None:
         """The s_j are orthogonal and ⟨e, s_j⟩ = ⟨r, r_j⟩ = ‖r‖², so ‖e‖² ≥ ‖r‖⁴ Σ 1/‖s_j‖²: twice its root is a good guess."""
         return None if self.ridge else numbers(2 * (dot(state.r, state.r) * state.inverse).sqrt())

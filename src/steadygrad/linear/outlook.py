@@ -9,7 +9,7 @@ import numpy
 from steadygrad.iteration import Forecast
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear.krylov import Krylov
-from steadygrad.linear.terms import Terms
+from steadygrad.linear.terms import SeriesTerms
 
 SIGHT = 12
 """Steps of GMRES after which its matrix tells the condition of I − J well enough to compare with LSQR."""
@@ -38,7 +38,7 @@ def terms_left_by_bend(seen: tuple[tuple[int, float], ...]) -> float:
     return (slope + math.sqrt(slope * slope - 2 * bend * now[1])) / -bend
 
 
-def lsqr_is_faster(space: Krylov | Terms, size: int, restart: int, forecast: Forecast) -> bool:
+def lsqr_is_faster(space: Krylov | SeriesTerms, size: int, restart: int, forecast: Forecast) -> bool:
     """Compare the products that GMRES still needs with those of LSQR, at the condition that the space has seen.
 
     `size` is how many numbers a vector has: where there is room for all of them, the space is soon full.

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from steadygrad.fixedpoint.picard import Picard
 from steadygrad.fixedpoint.solver import FixedPointSolver
-from steadygrad.iteration import Iteration
 from steadygrad.linear.solver import IterativeSolver
 from steadygrad.linear.system import System
 
@@ -34,8 +33,7 @@ class Recurrence(IterativeSolver):
 
     @property
     def exact_residual(self) -> bool:
-        """Where the method returns what it has evaluated."""
-        return type(self.method).point is Iteration.point
+        return self.method.exact_residual
 
     @property
     def chained(self) -> bool:

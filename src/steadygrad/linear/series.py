@@ -12,7 +12,7 @@ from steadygrad.linear.system import LinearSolution
 from steadygrad.solution import Status
 from steadygrad.state.rows import norm
 from steadygrad.state.shards import greatest, rows_everywhere
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 
 TERMS = 20
 """Terms that are tried at the most: the series either falls within these or does not."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadygrad.fixedpoint.solver import REMEMBERED
 from steadygrad.iteration import Iteration
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
@@ -17,10 +18,8 @@ from steadygrad.linear.certify import certified
 from steadygrad.linear.system import LinearSolution
 from steadygrad.method import Method, check_count, check_number
 from steadygrad.solution import Status
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 
-REMEMBERED = 6
-"""States kept for the estimate of the error: more hardly help, and each takes memory."""
 GROWTH = 1e4
 """A residual above its smallest by this factor has diverged; the transients of non-normal maps stay below."""
 SAFE = (1e-6, 1e6)
@@ -69,7 +68,7 @@ class IterativeSolver(AdjointSolver, Iteration, ABC):
         return False
 
     def exact_at(self, state: Any) -> bool:
-        """The same of the state at which it ended, of solvers of which it depends on that."""
+        """Whether the residual that the solver holds at this state, its last, is that of its value."""
         return self.exact_residual
 
     def from_nearby(self, state: Any) -> IterativeSolver:

@@ -14,7 +14,7 @@ from steadygrad.iteration.norms import Numbers, numbers
 from steadygrad.linear.gmres import gain_of
 from steadygrad.linear.solver import LinearSolver
 from steadygrad.linear.system import System
-from steadygrad.state.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, ratio
 
 SYMMETRIC = 0.6
 """The part of GMRES's factor that symmetry spares: the median of estimate / error over the symmetric test problems."""
@@ -53,11 +53,11 @@ class CG(LinearSolver):
         z, r, p, gamma, seen = state
         image = problem.vjp(p)
         q = p - image
-        alpha = over(gamma, dot(p, q))
+        alpha = ratio(gamma, dot(p, q))
         z = torch.addcmul(z, alpha, p)
         r = torch.addcmul(r, alpha, q, value=-1)
         gamma, previous = dot(r, r), gamma
-        return Conjugate(z, r, torch.addcmul(r, over(gamma, previous), p), gamma, (*seen[1 - self.window :], (p, image)))
+        return Conjugate(z, r, torch.addcmul(r, ratio(gamma, previous), p), gamma, (*seen[1 - self.window :], (p, image)))
 
     def value(self, state: Conjugate) -> Tensor:
         return state.z
@@ -99,7 +99,7 @@ class MINRES(LinearSolver):
         r = problem.residual(start)
         beta = norm(r)
         nothing, one, zero = torch.zeros_like(r), torch.ones_like(beta), torch.zeros_like(beta)
-        return Tridiagonal(start, beta, over(r, beta), nothing, nothing, nothing, (one, one), (zero, zero), (), (beta,))
+        return Tridiagonal(start, beta, ratio(r, beta), nothing, nothing, nothing, (one, one), (zero, zero), (), (beta,))
 
     def step(self, problem: System, state: Tridiagonal) -> Tridiagonal:
         z, eta, v, before, w0, w1, (c0, c1), (s0, s1), diagonal, below = state
@@ -110,11 +110,11 @@ class MINRES(LinearSolver):
         length = norm(after)
         delta = c1 * alpha - c0 * s1 * beta
         rho1, rho2, rho3 = torch.hypot(delta, length), s1 * alpha + c0 * c1 * beta, s0 * beta
-        cosines, sines = (c1, over(delta, rho1)), (s1, over(length, rho1))
-        w0, w1 = w1, over(v - rho3 * w0 - rho2 * w1, rho1)
+        cosines, sines = (c1, ratio(delta, rho1)), (s1, ratio(length, rho1))
+        w0, w1 = w1, ratio(v - rho3 * w0 - rho2 * w1, rho1)
         z = z + cosines[1] * eta * w1
         return Tridiagonal(
-            z, -sines[1] * eta, over(after, length), v, w0, w1, cosines, sines, (*diagonal, alpha), (*below, length)
+            z, -sines[1] * eta, ratio(after, length), v, w0, w1, cosines, sines, (*diagonal, alpha), (*below, length)
         )
 
     def value(self, state: Tridiagonal) -> Tensor:
@@ -124,7 +124,7 @@ class MINRES(LinearSolver):
         return state.eta
 
     def gain(self, state: Tridiagonal) -> Numbers:
-        """That of GMRES on the tridiagonal matrix of the Lanczos steps."""
+        """The gain of GMRES on the tridiagonal matrix of the Lanczos steps."""
         steps = len(state.diagonal)
         if steps == 0:
             return numpy.ones(state.z.shape[0])

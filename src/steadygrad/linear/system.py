@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from steadygrad.iteration.error import Errors
 from steadygrad.solution import Status
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 
 
 @dataclass
@@ -19,8 +20,8 @@ class System:
 
     jacobian: Linear
     b: Tensor
-    zero: Tensor | None = None
-    """The start, where it is known to be zero: nobody has to look at its numbers."""
+    zero: weakref.ref[Tensor] | None = None
+    """The start, where it is known to be zero, so that nobody has to look at its numbers: for as long as somebody else has it."""
 
     @property
     def leap(self) -> int:
@@ -47,11 +48,14 @@ class System:
 
     def residual(self, z: Tensor) -> Tensor:
         """b − (I − Jᵀ) z; nothing is multiplied where z is the start from zero."""
-        return self.b if z is self.zero else self.b - z + self.jacobian.vjp(z)
+        return self.b if self._is_zero(z) else self.b - z + self.jacobian.vjp(z)
 
     def __call__(self, z: Tensor) -> Tensor:
         """Jᵀz + b, whose fixed point is the solution: the adjoint equation as a forward solver sees it."""
-        return self.b if z is self.zero else self.jacobian.vjp(z) + self.b
+        return self.b if self._is_zero(z) else self.jacobian.vjp(z) + self.b
+
+    def _is_zero(self, z: Tensor) -> bool:
+        return self.zero is not None and self.zero() is z
 
     def part(self, rows: Tensor, value: Tensor) -> System | None:
         """The system of some of the problems; None where J cannot be had for them alone."""

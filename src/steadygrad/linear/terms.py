@@ -42,13 +42,13 @@ def _depends_on_the_sum(gram: Numbers) -> bool:
     return bool((abs(across - along) <= LIKE * along).all())
 
 
-class Terms(NamedTuple):
+class SeriesTerms(NamedTuple):
     """Consecutive terms v, Jᵀv, … of a Neumann series, the last of which is the residual of its sum."""
 
     vectors: tuple[Tensor, ...]
     """The last ones that are independent enough, (problems, size)."""
     on_it: Numbers
-    """Them in terms of an orthonormal basis that begins with the first of them: upper triangular (problems, count, count)."""
+    """The vectors in terms of an orthonormal basis that begins with the first: upper triangular (problems, count, count)."""
     unsolved: Mask
     """Which problems have a residual at all."""
     fallen: Numbers
@@ -56,7 +56,7 @@ class Terms(NamedTuple):
     series has: (problems with a residual, steps + 1)."""
 
     @classmethod
-    def of(cls, terms: list[Tensor], gram: Numbers, precision: torch.dtype) -> Terms | None:
+    def of(cls, terms: list[Tensor], gram: Numbers, precision: torch.dtype) -> SeriesTerms | None:
         """The last of some terms with such inner products that are independent enough; None where fewer than three are."""
         count = len(terms)
         while count > 2:
@@ -94,7 +94,9 @@ class Terms(NamedTuple):
 
 
 def _fallen(on_it: Numbers, last: Numbers) -> Numbers:
-    """See `Terms.fallen`; `last` are the squares of the norms of the last terms. The smallest residual is u / ‖u‖² with u as in
-    `normal_to`, and of fewer terms with less of u."""
+    """How the smallest residual over the terms falls with their number, over the last term, whose squared norms are `last`.
+
+    The smallest residual is u / ‖u‖² with u as in `normal_to`, and of fewer terms with less of u.
+    """
     u = normal_to(on_it)[last > 0]
     return 1 / numpy.sqrt(numpy.add.accumulate(u * u, axis=1) * last[last > 0, None])

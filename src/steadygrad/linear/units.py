@@ -11,7 +11,8 @@ from steadygrad.iteration.norms import Numbers, leaf_norms
 from steadygrad.state import Layout
 from steadygrad.state.shards import total
 from steadygrad.update import Update
-from steadygrad.update.jacobian import Jacobian, Linear, transposed
+from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.linear_map import Linear, transposed
 
 APART = 10.0
 """Leaves whose elements differ in size by less than this factor are left as they are."""
@@ -61,7 +62,7 @@ def units_of(sizes: Numbers, b: Tensor, layout: Layout) -> Tensor:
     return units.repeat_interleave(torch.tensor(layout.sizes, device=b.device), dim=1)
 
 
-def in_units(jacobian: Jacobian, sizes: Numbers | None, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
+def solved_in_units(jacobian: Jacobian, sizes: Numbers | None, b: Tensor, transpose: bool) -> tuple[Linear, Tensor | None]:
     """The map to solve (I − Jᵀ) z = b with, or (I − J) z = b, and the units that b and z are multiplied by; None for none.
 
     `sizes` are those of the leaves, None where they are much alike.

@@ -11,7 +11,7 @@ from steadygrad.solution import report_failure
 
 
 def first_derivative_only(value: Tensor) -> Tensor:
-    """The same value; its backward pass warns where it records a graph (create_graph=True, as in hyperparameter tuning)."""
+    """The value itself; its backward pass warns where it records a graph (create_graph=True, as in hyperparameter tuning)."""
     return _Once.apply(value) if value.requires_grad else value  # pyright: ignore[reportReturnType]
 
 

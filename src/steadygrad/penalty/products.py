@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,16 +14,17 @@ from steadygrad.solution import SteadyStateError
 from steadygrad.state import Layout, State, leaves_of
 from steadygrad.update import Update, needs_gradient
 from steadygrad.update.attention import differentiable_attention
+from steadygrad.update.double import DoubleBackward
 from steadygrad.update.jacobian import drop_grad, explained
+from steadygrad.update.levels import functorch
 
 
 class Products:
     """J at one state: `vjp(v)` is Jᵀv with its graph back to the parameters, the args and h; `jvp(v)` is Jv, without one.
 
-    Jv transposes the graph of Jᵀu, which works wherever double backward does (torch.func.jvp fails through sparse
-    products). A derivative of that Jv would be a third one of F, as autograd counts, and torch's third derivatives of
-    layer_norm, batch_norm and instance_norm are wrong by tens of per cent; so Jv carries no graph, and a penalty that
-    is a function of Jv takes its gradient through Jᵀ (see `Pairs`).
+    A derivative of Jv (see `DoubleBackward`) would be a third one of F, as autograd counts, and torch's third derivatives of
+    layer_norm, batch_norm and instance_norm are wrong by tens of per cent; so Jv carries no graph, and a penalty that is a
+    function of Jv takes its gradient through Jᵀ (see `Pairs`).
 
     One call of F, so random draws in it (dropout) are fixed. Before the first graph, products are compared by
     ⟨u, Jv⟩ = ⟨Jᵀu, v⟩: a backward that records no graph (once_differentiable, numpy) would otherwise leave a part of the
@@ -49,25 +51,26 @@ class Products:
         _refuse_nonfinite_image(self.h, self.image)
         self.graph = wanted and (through_h or needs_gradient([self.image], besides=[flat]))
         """Whether anything behind J requires a gradient; else products with Jᵀ carry no graph."""
-        self._probe: tuple[Tensor, Tensor | None] | None = None
+        self._double: DoubleBackward | None = None
 
     def vjp(self, v: Tensor, graph: bool = True) -> Tensor:
         """Jᵀ v, for a v that carries no graph."""
-        if graph and self.graph and self._probe is None:
-            pulled = self._transpose(v)[1]  # checks, and spares a product
+        if graph and self.graph and self._double is None:
+            pulled = self._transpose(v).pulled[0]  # checks, and spares a product
         else:
-            pulled = self._grad(self.image, self.h, v, graph and self.graph)
+            pulled = self._pull(v, graph and self.graph)
         return torch.zeros_like(self.h) if pulled is None else pulled
 
     def jvp(self, v: Tensor) -> Tensor:
         """J v without a graph, by differentiating u ↦ Jᵀu, which is linear in u."""
-        u, pulled = self._probe or self._transpose()
-        pushed = None if pulled is None else self._grad(pulled, u, v, False)
+        double = self._double or self._transpose()
+        with _in_our_words():
+            pushed = double.push([v])[0]
         return torch.zeros_like(self.h) if pushed is None else pushed
 
     def dense(self) -> Tensor:
         """J as matrices (problems, size, size): a VJP a row."""
-        if self.graph and self._probe is None:
+        if self.graph and self._double is None:
             self._transpose()
         units = torch.eye(self.size, dtype=self.h.dtype, device=self.h.device)
         return torch.stack([self.vjp(e.expand_as(self.h)) for e in units], dim=1)
@@ -82,27 +85,37 @@ class Products:
         drawn = torch.randn(self.h.shape, generator=generator, dtype=torch.float64, device="cpu")
         return (drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)).to(self.h)
 
-    def _transpose(self, u: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """u and the graph of Jᵀu, of which jvp takes the derivative by u."""
+    def _transpose(self, u: Tensor | None = None) -> DoubleBackward:
+        """The graph of Jᵀu that jvp differentiates by u, checked once."""
         generator = torch.Generator().manual_seed(0)
         u = (self.direction(generator) if u is None else u).detach().clone().requires_grad_()
         u.register_post_accumulate_grad_hook(drop_grad)
-        pulled = self._grad(self.image, self.h, u, True)
+        with _in_our_words():
+            double = DoubleBackward.of([self.image], [self.h], [u])
+        pulled = double.pulled[0]
         if pulled is not None:
             v = self.direction(generator)
-            pushed = self._grad(pulled, u, v, False)
+            with _in_our_words():
+                pushed = double.push([v])[0]
             size = float(torch.linalg.vector_norm(u.detach()) * torch.linalg.vector_norm(v))
             _check_adjoint(u.detach() * (0 if pushed is None else pushed), pulled.detach() * v, size)
-        self._probe = u, pulled
-        return self._probe
+        self._double = double
+        return double
 
-    def _grad(self, output: Tensor, source: Tensor, v: Tensor, graph: bool) -> Tensor | None:
-        if not output.requires_grad:
+    def _pull(self, v: Tensor, graph: bool) -> Tensor | None:
+        if not self.image.requires_grad:
             return None
-        try:
-            return torch.autograd.grad(output, source, v, retain_graph=True, create_graph=graph, allow_unused=True)[0]
-        except RuntimeError as error:
-            raise explained(error, _NO_SECOND) from error
+        with _in_our_words():
+            return torch.autograd.grad(self.image, self.h, v, retain_graph=True, create_graph=graph, allow_unused=True)[0]
+
+
+@contextmanager
+def _in_our_words() -> Generator[None]:
+    """torch's error about a product with J, told as that of a penalty."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise explained(error, _NO_SECOND) from error
 
 
 def generator_of(seed: int) -> torch.Generator:
@@ -141,7 +154,7 @@ def _check_adjoint(left: Tensor, right: Tensor, size: float) -> None:
 def _refuse_modes() -> None:
     if torch.is_inference_mode_enabled():
         raise SteadyStateError("a penalty needs derivatives, which torch.inference_mode() rules out; use torch.no_grad().")
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+    if functorch.peek_interpreter_stack() is not None:
         raise SteadyStateError(
             "a penalty cannot be taken inside torch.func.grad, vmap and the like; use torch.autograd.grad around it and "
             "batch_dims for batches. (Inside F they are fine.)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadygrad.state.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, ratio
 from steadygrad.update import Update
 from steadygrad.update.jacobian import Jacobian
 
@@ -34,7 +34,7 @@ def away_from_a_saddle(update: Update, h: Tensor) -> Tensor:
 def smallest_curvature(jacobian: Jacobian, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The smallest eigenvalue of I − J with its vector, and the largest in modulus, row by row, for a symmetric J."""
     draw = torch.randn(h.shape, generator=torch.Generator("cpu").manual_seed(0), dtype=h.dtype, device="cpu").to(h.device)
-    v = over(draw, norm(draw))
+    v = ratio(draw, norm(draw))
     vectors, diagonal, beside = [v], list[Tensor](), list[Tensor]()
     for _ in range(min(STEPS, h.shape[1])):
         image = vectors[-1] - jacobian.vjp(vectors[-1])
@@ -44,7 +44,7 @@ def smallest_curvature(jacobian: Jacobian, h: Tensor) -> tuple[Tensor, Tensor, T
                 image = image - dot(u, image) * u
         length = norm(image)
         beside.append(length)
-        vectors.append(over(image, length))
+        vectors.append(ratio(image, length))
     steps = len(diagonal)
     tridiagonal = torch.diag_embed(torch.cat(diagonal, dim=1).double())
     if steps > 1:
@@ -55,4 +55,4 @@ def smallest_curvature(jacobian: Jacobian, h: Tensor) -> tuple[Tensor, Tensor, T
     stacked = torch.stack(vectors[:-1], dim=1)
     direction = (coefficients[:, :, 0].to(h.dtype).unsqueeze(1) @ stacked).squeeze(1)
     largest = values.abs().amax(dim=1, keepdim=True)
-    return values[:, :1].to(h.dtype), over(direction, norm(direction)), largest.to(h.dtype)
+    return values[:, :1].to(h.dtype), ratio(direction, norm(direction)), largest.to(h.dtype)

@@ -19,7 +19,7 @@ from steadygrad.state import State, leaves_of, map_state
 from steadygrad.state.rows import dot, norm
 from steadygrad.state.tree import combine, fill, template_of
 from steadygrad.update import Update
-from steadygrad.update.levels import Below, Levels, transformed
+from steadygrad.update.levels import Below, Levels, inside_transform
 
 
 def lbfgs(parameters: list[Tensor]) -> torch.optim.Optimizer:
@@ -156,7 +156,7 @@ class EnergyStep:
         return EnergyStep(Below(self.energy, args, levels), self.scale)
 
     def __call__(self, h: State, *args: Any) -> State:
-        if transformed():  # autograd's own graph knows nothing of the levels
+        if inside_transform():  # autograd's own graph knows nothing of the levels
 
             def total(h: State) -> Tensor:
                 return self._energy(h, *args).sum()

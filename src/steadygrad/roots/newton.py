@@ -12,7 +12,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import FixedPointSolver
 from steadygrad.iteration.norms import Numbers
 from steadygrad.linear import GMRES, AdjointSolver
-from steadygrad.linear.units import in_units, sizes_of, units_of
+from steadygrad.linear.units import sizes_of, solved_in_units, units_of
 from steadygrad.solution import Status
 from steadygrad.state import State, structure_of
 from steadygrad.state.rows import norm
@@ -98,7 +98,7 @@ def newton_step(
 
     With `sizes`, those of the leaves, in their units: J is then no longer symmetric where it was.
     """
-    operator, units = in_units(Jacobian(update, h), sizes, f, transpose=True)
+    operator, units = solved_in_units(Jacobian(update, h), sizes, f, transpose=True)
     solved = linear.solve(operator, f if units is None else f * units)
     d = solved.z if units is None else solved.z / units
     found = torch.tensor([[status is Status.CONVERGED] for status in solved.status], device=h.device)

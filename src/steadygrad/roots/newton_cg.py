@@ -12,7 +12,7 @@ from steadygrad.method import check_count
 from steadygrad.roots.curvature import away_from_a_saddle
 from steadygrad.roots.minimise import downhill
 from steadygrad.roots.newton import NewtonLike, Stepped, differentiable, far_from, halved
-from steadygrad.state.rows import dot, norm, over
+from steadygrad.state.rows import dot, norm, ratio
 from steadygrad.update.jacobian import Jacobian
 
 HALVINGS = 20
@@ -77,11 +77,11 @@ def _direction(jacobian: Jacobian, f: Tensor, limit: int) -> tuple[Tensor, Tenso
         q = p - jacobian.vjp(p)
         bend = dot(p, q)
         curved = curved | (going & (bend <= 0))
-        alpha = torch.where(going & ~curved, over(gamma, bend), torch.zeros_like(gamma))
+        alpha = torch.where(going & ~curved, ratio(gamma, bend), torch.zeros_like(gamma))
         d = d + alpha * p
         r = r - alpha * q
         after = torch.where(going, dot(r, r), gamma)
-        p = torch.where(going, r + over(after, gamma) * p, p)
+        p = torch.where(going, r + ratio(after, gamma) * p, p)
         gamma = after
     nothing = ~d.any(dim=1, keepdim=True)
     return torch.where(curved & nothing, f, d), ~curved & d.isfinite().all(dim=1, keepdim=True) & (gamma <= goal)

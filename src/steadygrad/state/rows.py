@@ -34,6 +34,6 @@ def length(u: Tensor) -> Tensor:
     return torch.linalg.vector_norm(u, dim=1, keepdim=True)
 
 
-def over(a: Tensor | float, b: Tensor) -> Tensor:
+def ratio(a: Tensor | float, b: Tensor) -> Tensor:
     """a / b, and 0 where b is 0: a row that is solved stays where it is."""
     return a / b.masked_fill(b == 0, torch.inf)

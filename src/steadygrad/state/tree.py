@@ -1,6 +1,6 @@
 """Walks over nested tuples, lists and dicts: the one place that knows how a state is put together.
 
-Everything here rests on `map_nested`. torch has such walks too (`torch.utils._pytree`), but private ones, with a registry of
+What maps rests on `map_nested`. torch has such walks too (`torch.utils._pytree`), but private ones, with a registry of
 types that other libraries extend: what counts as a state would then depend on what else was imported.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 State = Any
@@ -31,6 +32,16 @@ def map_nested(function: Callable[..., Any], first: Any, *others: Any) -> Any:
             return parts
         return type(items)(*parts) if hasattr(items, "_fields") else tuple(parts)
     return function(first, *others)
+
+
+def map_plain(function: Callable[[Any], Any], nested: Any) -> Any:
+    """`function` of each leaf, in plain dicts, lists and tuples: named tuples become tuples too, as a file without code needs."""
+    if isinstance(nested, dict):
+        return {key: map_plain(function, item) for key, item in cast("dict[Any, Any]", nested).items()}
+    if isinstance(nested, (tuple, list)):
+        items = [map_plain(function, item) for item in cast("Sequence[Any]", nested)]
+        return items if isinstance(nested, list) else tuple(items)
+    return function(nested)
 
 
 def map_state(function: Callable[[Tensor], Any], state: State) -> State:
@@ -106,6 +117,32 @@ def fill(template: State, leaves: Iterable[Tensor]) -> State:
 def combine(function: Callable[[Tensor, Tensor], Tensor], a: State, b: State) -> State:
     """`function` of each tensor of a state and its counterpart in another of the same structure."""
     return map_nested(function, a, b)
+
+
+def alike(a: State, b: State) -> bool:
+    """Whether two states have the same nesting. Faster than to compare `structure_of`, since training asks at every step."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(item, b[key]) for key, item in cast("dict[Any, State]", a).items())
+    return structure_of(a) == structure_of(b)
+
+
+def same_data(a: Any, b: Any) -> bool:
+    """Whether two nestings are of the same types and hold equal tensors; anything else in them must be the same object."""
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        mine, other = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
+        return mine.keys() == other.keys() and all(same_data(item, other[key]) for key, item in mine.items())
+    if isinstance(a, (list, tuple)):
+        many, others = cast("Sequence[Any]", a), cast("Sequence[Any]", b)
+        return len(many) == len(others) and all(map(same_data, many, others))
+    return False
 
 
 def structure_of(state: State) -> str:

@@ -17,7 +17,7 @@ from steadygrad.state import Layout, State
 from steadygrad.update.saved import CHANGED
 
 BACKEND = "inductor"
-Kept = dict[Hashable, list[Tensor]]
+KeptParts = dict[Hashable, list[Tensor]]
 """What the first parts of graphs have worked out at one state."""
 
 
@@ -32,16 +32,16 @@ class Captured:
         self.module = module
         self.graphs: dict[Hashable, Callable[..., Any]] = {}
         self.divided: dict[Hashable, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-        """Those in two parts: what is worked out once at a state, and what is done with it."""
+        """Graphs in two parts: what is worked out once at a state, and what is done with it."""
         self.compared: set[Hashable] = set()
-        """Those of which it was seen that they give what F gives."""
+        """The graphs of which it was seen that they give what F gives."""
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
         """What torch takes for F's tensors: how to call the graphs."""
         return [(self, inputs)] * sum(len(node.args[0]) for node in self.module.graph.nodes if node.op == "output")
 
 
-class Call:
+class CapturedCall:
     """F as captured, with the tensors that it closes over at present; called with the tensors of states."""
 
     def __init__(self, captured: Captured, inputs: tuple[Tensor, ...], leaves: list[Tensor]) -> None:
@@ -76,8 +76,8 @@ class Call:
         self.seal()  # F may itself write into what it holds, as batch norm does
         return found
 
-    def run_from(self, kept: Kept, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
-        """The same in two graphs: what the first state alone tells, worked out once and kept, and the rest.
+    def run_from(self, kept: KeptParts, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor]) -> list[Tensor]:
+        """What the body returns, from two graphs: what the first state alone tells, worked out once and kept, and the rest.
 
         So F is linearised once at a state for many graphs of products.
         """

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from steadygrad.state import Layout
 from steadygrad.update import Update
-from steadygrad.update.capture import Kept
-from steadygrad.update.jacobian import Derived, Jacobian
+from steadygrad.update.capture import KeptParts
+from steadygrad.update.jacobian import Jacobian
+from steadygrad.update.linear_map import Derived
 from steadygrad.update.program import Graphs
 from steadygrad.update.update import damped
 
@@ -107,7 +108,7 @@ class CompiledJacobian(Derived):
         """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
         tensor."""
         self._leaves = _given(eager.layout, eager.h)
-        self._kept: Kept | None = {} if often else None
+        self._kept: KeptParts | None = {} if often else None
         self._graphs = Graphs(eager.update)
         if eager.update.captured is not None:
             eager.update.captured.check()

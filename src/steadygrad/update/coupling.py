@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadygrad.update.jacobian import Linear
+from steadygrad.update.linear_map import Linear
 from steadygrad.update.update import Update, agree
 
 ELSEWHERE = 0.1

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import Variable
 from torch.autograd.graph import saved_tensors_hooks
 
 from steadygrad.failure import SteadyStateError
 from steadygrad.state import Layout
 from steadygrad.update import REENTRANT, Update, agree
 from steadygrad.update.burden import is_light
+from steadygrad.update.double import DoubleBackward
 from steadygrad.update.saved import CHANGED, Saved, packing_is_on
+from steadygrad.update.walk import Walk, hooks_so_far, run_backward
 
-_backward: Any = Variable._execution_engine.run_backward  # pyright: ignore[reportAttributeAccessIssue]
-"""What torch.autograd.grad calls after checks of its own, which take a third of a small product's time: outputs, cotangents,
-retain_graph, create_graph, inputs, and then that inputs may be unreachable and that no .grad is added to."""
+Result = TypeVar("Result")
 
 
 class NoSecondDerivativeError(SteadyStateError):
     """F has an operation that cannot be differentiated twice, as products with J need."""
-
-
-class Linear(Protocol):
-    """What an adjoint solver needs of J: products with it and its transpose on matrices with a row a problem."""
-
-    @property
-    def products(self) -> int: ...
-    def vjp(self, v: Tensor) -> Tensor: ...
-    def jvp(self, v: Tensor) -> Tensor: ...
-    def dense(self) -> Tensor: ...
 
 
 class Jacobian:
@@ -63,11 +52,15 @@ class Jacobian:
             # What register_post_accumulate_grad_hook does, without a handle that nobody would keep.
             leaf.requires_grad_()._post_accumulate_grad_hooks = OrderedDict({-1: drop_grad})  # pyright: ignore[reportAttributeAccessIssue]
         self.saved = Saved()
+        hooks = hooks_so_far()
         self.outputs = self._linearise(update)
+        self._hooked = hooks_so_far() != hooks
+        """Whether F has registered hooks, which the engine calls."""
         if update.captured is not None:
             update.captured.seal()
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
-        self._transposed: tuple[list[Tensor], list[Tensor]] | None = None
+        self._transposed: DoubleBackward | None = None
+        self._walk: Walk | None = None
         self.structurally_zero = False
         """Set by the first product: autograd sees no path from h to F(h)."""
 
@@ -123,11 +116,23 @@ class Jacobian:
         images = [self.layout.flatten([output.detach() for output in self.outputs])[rows], part.h + part.gap()]
         return part if agree(images[1], images[0], self.precision) else None
 
+    def walking(self, call: Callable[[], Result]) -> Result:
+        """`call()`, in which many products with Jᵀ are taken: they go without torch's engine where that gives the same bits."""
+        possible = self._walk is None and self.layout.viewable and not self._hooked
+        walk = Walk.along(self.outputs[0], self.inputs[0]) if possible else None
+        if walk is None:
+            return call()
+        self._walk = walk
+        try:
+            return walk.inside(call)
+        finally:
+            self._walk = None
+
     def vjp(self, v: Tensor) -> Tensor:
         """Jᵀ v."""
         self._spent[0] += 1
         if self.layout.viewable:
-            (grad,) = self._grad(self.outputs, self.inputs, [v.view_as(self.inputs[0])])
+            grad = self._pulled(v.view_as(self.inputs[0]))
             self.structurally_zero = grad is None
             return torch.zeros_like(v) if grad is None else grad.reshape_as(v)
         cotangents = self.layout.split(v)
@@ -151,12 +156,16 @@ class Jacobian:
             return z, v, pairs
         outputs, inputs = tuple(self.outputs), tuple(self.inputs)
         term, total = v.view_as(inputs[0]), z.view_as(inputs[0])
+        walk = self._walk if self._walk is not None and self._walk.open else None
         ours = False  # the sum is changed in place once it is a tensor that nobody else has
         del z, v  # for their memory
         self._spent[0] += steps
         try:
             for left in range(steps, 0, -1):
-                (image,) = _backward(outputs, (term,), True, False, inputs, True, False)
+                if walk is None:
+                    (image,) = run_backward(outputs, (term,), True, False, inputs, True, False)
+                else:
+                    image = walk(term)
                 if image is None:
                     self.structurally_zero, image = True, torch.zeros_like(term)
                 if left <= keep:  # what is let go at once is used again, from the cache
@@ -178,25 +187,22 @@ class Jacobian:
         self._twice, self._transposed = True, self._transpose_without_fused_kernels()
         return self._jvp(v)
 
-    def transpose(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Probes u, and the graph of Jᵀu that jvp differentiates by them: made once."""
+    def transpose(self) -> DoubleBackward:
+        """The graph of Jᵀu that jvp differentiates by u: made once."""
         if self._transposed is None:
             self._transposed = self._transpose(self.outputs)
         return self._transposed
 
     def _jvp(self, v: Tensor) -> Tensor:
-        probes, pulled = self.transpose()
-        through = [i for i, grad in enumerate(pulled) if grad.requires_grad]
-        tangents = self.layout.split(v)
-        grads: Sequence[Tensor | None] = [None] * len(probes)
-        if through:
-            grads = self._grad([pulled[i] for i in through], probes, [tangents[i] for i in through])
-            if all(grad is None for grad in grads):
-                raise NoSecondDerivativeError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
-        full: list[Tensor | None] = [None] * len(self.outputs)
-        for i, grad in zip(self._through, grads, strict=True):
-            full[i] = grad
-        return self._flatten(full, self.outputs)
+        graph = self.transpose()
+        try:
+            pushed = graph.push(self.layout.split(v))
+        except RuntimeError as error:
+            raise explained(error, _NO_SECOND) from error
+        recorded = any(grad is not None and grad.requires_grad for grad in graph.pulled)
+        if recorded and all(grad is None for grad in pushed):
+            raise NoSecondDerivativeError(_NO_SECOND.format("its backward records no graph, as under once_differentiable"))
+        return self._flatten(pushed, self.outputs)
 
     def dense(self) -> Tensor:
         """J as matrices (problems, size, size): one product a column, for reference and small states."""
@@ -205,27 +211,33 @@ class Jacobian:
         unit = torch.eye(size, dtype=self.layout.flat_dtype, device=self.layout.device)
         return torch.stack([self.vjp(e.expand(rows, size).contiguous()) for e in unit], dim=1)
 
-    def _transpose(self, outputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Probes u, and the graph of Jᵀu that jvp differentiates by them."""
-        probes = [torch.zeros_like(outputs[i], requires_grad=True) for i in self._through]
-        with torch.enable_grad():
-            grads = self._grad([outputs[i] for i in self._through], self.inputs, probes, create_graph=True)
-        return probes, [torch.zeros_like(h) if g is None else g for g, h in zip(grads, self.inputs, strict=True)]
+    def _transpose(self, outputs: list[Tensor]) -> DoubleBackward:
+        try:
+            return DoubleBackward.of(outputs, self.inputs)
+        except RuntimeError as error:
+            raise explained(error, _NO_SECOND) from error
 
-    def _transpose_without_fused_kernels(self) -> tuple[list[Tensor], list[Tensor]]:
-        """`_transpose` of another graph of F, whose attention can be differentiated twice."""
+    def _transpose_without_fused_kernels(self) -> DoubleBackward:
+        """The graph of Jᵀu by another graph of F, whose attention can be differentiated twice."""
         outputs = self.update.linearise(self.inputs, twice=True)
         if not _agree(outputs, self.outputs, self.update.precision):
             raise SteadyStateError(_ANOTHER_F)
         return self._transpose(outputs)
 
-    def _grad(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor], create_graph: bool = False
-    ) -> Sequence[Tensor | None]:
+    def _grad(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], v: Sequence[Tensor]) -> Sequence[Tensor | None]:
         if not self._through:  # F keeps nothing of h, nor of anything else that needs a gradient
             return [None] * len(inputs)
         try:
-            return _backward(tuple(outputs), tuple(v), True, create_graph, tuple(inputs), True, False)
+            return run_backward(tuple(outputs), tuple(v), True, False, tuple(inputs), True, False)
+        except RuntimeError as error:
+            raise explained(error, _NO_SECOND) from error
+
+    def _pulled(self, v: Tensor) -> Tensor | None:
+        """Jᵀv of a state of one tensor, in the shape that F knows."""
+        if self._walk is None or not self._walk.open:
+            return self._grad(self.outputs, self.inputs, [v])[0]
+        try:
+            return self._walk(v)
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 
@@ -278,53 +290,3 @@ def _agree(a: list[Tensor], b: list[Tensor], dtype: torch.dtype) -> bool:
     """Whether two images, computed in that dtype, are one up to what different kernels round: half of the digits."""
     rounding = torch.finfo(dtype).eps ** 0.5
     return all(bool((x - y).norm() <= rounding * y.norm()) for x, y in zip(a, b, strict=True))
-
-
-def transposed(jacobian: Linear) -> Any:
-    """The same linear map with vjp and jvp exchanged."""
-    return _Transposed(jacobian)
-
-
-class Derived:
-    """A linear map made from another; what a subclass does not change is that of the other."""
-
-    def __init__(self, of: Any) -> None:
-        self.of = of
-
-    @property
-    def products(self) -> int:
-        return self.of.products
-
-    @property
-    def precision(self) -> torch.dtype | None:
-        return getattr(self.of, "precision", None)
-
-    def vjp(self, v: Tensor) -> Tensor:
-        return self.of.vjp(v)
-
-    def jvp(self, v: Tensor) -> Tensor:
-        return self.of.jvp(v)
-
-    def dense(self) -> Tensor:
-        return self.of.dense()
-
-    def part(self, rows: Tensor) -> Any:
-        """The map of some of the problems; None where the other cannot give it."""
-        part: Any = getattr(self.of, "part", None)
-        found = None if part is None else part(rows)
-        return None if found is None else self.again(found, rows)
-
-    def again(self, part: Any, rows: Tensor) -> Any:
-        """The same made from the other of some of the problems."""
-        return type(self)(part)
-
-
-class _Transposed(Derived):
-    def vjp(self, v: Tensor) -> Tensor:
-        return self.of.jvp(v)
-
-    def jvp(self, v: Tensor) -> Tensor:
-        return self.of.vjp(v)
-
-    def dense(self) -> Tensor:
-        return self.of.dense().mT

@@ -28,7 +28,7 @@ functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIss
 VMAP, GRAD, JVP = functorch.TransformType.Vmap, functorch.TransformType.Grad, functorch.TransformType.Jvp
 
 
-def transformed() -> bool:
+def inside_transform() -> bool:
     """Whether this runs inside a transform of torch.func, or in forward mode."""
     return functorch.peek_interpreter_stack() is not None or (forward_ad._current_level >= 0 and _in_forward_mode())
 
@@ -86,8 +86,8 @@ class Levels:
 
     @classmethod
     def now(cls) -> Levels | None:
-        """Those around this place; None where there is none and no forward mode either."""
-        if not transformed():
+        """The levels around this place; None where there is none and no forward mode either."""
+        if not inside_transform():
             return None
         return cls(tuple(Level.of(found) for found in functorch.get_interpreter_stack() or ()))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from steadygrad.failure import report_failure
 from steadygrad.state.tree import tensors_in
 from steadygrad.update import Update
-from steadygrad.update.capture import Call, Kept, NotCompiledError, Trace, without_warnings
+from steadygrad.update.capture import CapturedCall, KeptParts, NotCompiledError, Trace, without_warnings
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -41,7 +41,7 @@ class _Program:
         self.told: set[str] = set()
 
     def trace(self, shapes: Hashable) -> Trace | None:
-        """That of these shapes, made if need be; None when there are too many shapes."""
+        """The trace of F for these shapes, made if need be; None when there are too many shapes."""
         if shapes not in self.traces:
             if len(self.traces) == MAX_LAYOUTS:
                 return None
@@ -63,7 +63,7 @@ class Graphs:
         self._shapes: Hashable = update.program[1]
 
     def run(
-        self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor], kept: Kept | None = None
+        self, body: Callable[..., Any], sizes: tuple[Any, ...], *states: list[Tensor], kept: KeptParts | None = None
     ) -> list[Tensor] | None:
         """`body(F, sizes, *states)`, tensors, from a graph; None where there can be none, with a warning the first time.
 
@@ -109,7 +109,7 @@ class Graphs:
                 _autograd._saved_tensors_hooks_enable()
             return self._tell(_reason(error), _UNTRACED)
 
-    def _captured(self, leaves: list[Tensor]) -> Call | None:
+    def _captured(self, leaves: list[Tensor]) -> CapturedCall | None:
         """F with what it closes over at present.
 
         What torch traced is a proof of what F returns and that it draws nothing, since its guards compare what it was traced
@@ -133,7 +133,7 @@ class Graphs:
                 self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
         captured, inputs = found[0]
         update.proven()
-        return Call(captured, inputs, leaves)
+        return CapturedCall(captured, inputs, leaves)
 
     def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
         """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""

@@ -18,7 +18,18 @@ from steadygrad.models.hopfield.network import Hopfield
 from steadygrad.models.hopfield.stored import SHOWN, MemoryWarning, Stored, corrupt
 
 FORMAT = "steadygrad associative memory 1"
-SLOPE = 3.0
+SLOPE, SCALE = 3.0, 1e-3
+"""b and the spread of the first weights, those of the experiment's corrected mode."""
+HIDDEN, LEAST_HIDDEN = 1.3, 16
+"""Hidden neurons a pixel, as in the paper, where 784 pixels have 1,024; and how many there are at least."""
+RATE, MOST = 0.4, 0.01
+"""Adam's rate times the pixels, and its largest: 5e-4 for the 784 of the experiment, half of its rate for twice its passes."""
+WARMUP = 10
+"""The rate grows over the first of so many parts of the passes, as in the experiment."""
+BATCH = 50
+"""Images a step at most. The ten of the experiment are one batch."""
+STORING, RECALLING = 1e-5, 1e-4
+"""How still the state is, relative to itself, when it is learnt from and when it is read."""
 DRAWS = 5
 """Corruptions of each image with which `store` tries what it has stored."""
 
@@ -44,7 +55,7 @@ class AssociativeMemory(Estimator):
         self.shape = tuple(shape)
         if not self.shape or not all(isinstance(side, int) and side >= 1 for side in self.shape):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"shape must be the lengths of an image's sides, as (12, 12); got {tuple(shape)}.")
-        self.hidden = max(16, round(1.3 * prod(self.shape))) if hidden is None else hidden
+        self.hidden = max(LEAST_HIDDEN, round(HIDDEN * prod(self.shape))) if hidden is None else hidden
         self.seed = seed
         self.model = self._fresh()
         self._learnt = False
@@ -64,9 +75,9 @@ class AssociativeMemory(Estimator):
         unless given it is 0.4 / pixels, 0.01 at most: half of what suits the digits of the experiment, for twice its passes.
         """
         x = self._flat(images)
-        rate = min(0.01, 0.4 / prod(self.shape)) if rate is None else rate
-        forward = Picard(max_steps=updates, rtol=1e-5)
-        schedule = Schedule("sigmoid", passes, rate, passes // 10, True, min(len(x), 50), forward)
+        rate = min(MOST, RATE / prod(self.shape)) if rate is None else rate
+        forward = Picard(max_steps=updates, rtol=STORING)
+        schedule = Schedule("sigmoid", passes, rate, passes // WARMUP, True, min(len(x), BATCH), forward)
         self.model, self._learnt = self._fresh(), False
         for done in Learning(self.model, x, schedule, lambda _: Implicit(Auto())):
             if report is not None:
@@ -85,7 +96,7 @@ class AssociativeMemory(Estimator):
         """
         if not self._learnt:
             raise RuntimeError("nothing is stored yet; call store(images) first, or AssociativeMemory.load(path).")
-        solution, _ = settle(self.model, self._flat(corrupted), Picard(max_steps=updates, rtol=1e-4), Implicit(Auto()))
+        solution, _ = settle(self.model, self._flat(corrupted), Picard(max_steps=updates, rtol=RECALLING), Implicit(Auto()))
         restless = [i for i, status in enumerate(solution.problems.statuses) if status is not Status.CONVERGED]
         if restless:
             named = ", ".join(map(str, restless[:SHOWN])) + ", ..." * (len(restless) > SHOWN)
@@ -139,7 +150,7 @@ class AssociativeMemory(Estimator):
         return memory
 
     def _fresh(self) -> Hopfield:
-        return Hopfield(prod(self.shape), self.hidden, SLOPE, 1e-3, self.seed).float()
+        return Hopfield(prod(self.shape), self.hidden, SLOPE, SCALE, self.seed).float()
 
     def _flat(self, images: Any) -> Tensor:
         """(count, pixels) zeros and ones in float32."""

@@ -22,9 +22,9 @@ class Stored:
     """How well each image was stored: the share of its pixels that come back wrong."""
 
     clean: tuple[float, ...]
-    """from the image itself"""
+    """The share of wrong pixels of each image when it is recalled from itself."""
     corrupted: tuple[float, ...]
-    """with half of its set pixels cleared, the mean of five draws"""
+    """The share of wrong pixels of each image with half of its set pixels cleared, the mean of five draws."""
 
     @property
     def badly(self) -> tuple[int, ...]:

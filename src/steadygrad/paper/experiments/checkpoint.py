@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import random
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
+from steadygrad.calls.generators import random_states, restore_random_states
 from steadygrad.files import write_atomically
 
 FORMAT = "steadygrad trial checkpoint 1"
@@ -68,17 +67,3 @@ class Checkpoint:
 
 
 NOT_KEPT = Checkpoint()
-
-
-def random_states() -> State:
-    """The states of torch's, Python's and numpy's global generators."""
-    state: Any = numpy.random.get_state(legacy=True)
-    kind, keys, *rest = state
-    return {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": [kind, keys.tolist(), *rest]}
-
-
-def restore_random_states(states: State) -> None:
-    torch.set_rng_state(states["torch"])
-    version, numbers, extra = states["python"]
-    random.setstate((version, tuple(numbers), extra))
-    numpy.random.set_state(tuple(states["numpy"]))

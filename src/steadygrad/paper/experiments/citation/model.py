@@ -190,5 +190,4 @@ class GCN(nn.Module):
         return self.encode.groups(weight_decay)
 
 
-Reference = APPNP | GCN | Linear
 Network = PublishedGRU | Diffusion | APPNP | GCN | Linear
