@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from compiling import CHUNK, STEPS, advance, builds, closure, eager_series, eager_steps, updates
 from problems import relative
 from steadygrad import SteadyStateWarning
-from steadygrad.update import program
+from steadygrad.update import onednn, program
 from steadygrad.update.capture import divided_at
 from steadygrad.update.compiled import CompiledJacobian, CompiledUpdate
 from steadygrad.update.jacobian import Jacobian
@@ -164,3 +164,37 @@ def test_what_the_first_part_tells_alone_may_be_an_output():
     first, then = divided_at(whole, 1)
     x, v = torch.randn(3), torch.randn(3)
     torch.testing.assert_close(then(x, v, *first(x)), whole(x, v))
+
+
+def large_products(h):
+    """The first three and no others are worth while: the fourth is small, the last in float64."""
+    W = torch.linspace(-1, 1, 256 * 256).sin().view(256, 256)
+    found = [h @ W.T, h @ W, torch.addmm(W[0], h, torch.cat([W, W])[::2]), h[:2] @ W]
+    return [*found, (h.double() @ W.double()).float()]
+
+
+def test_large_products_in_single_precision_are_given_to_onednn():
+    h = torch.randn(64, 256)
+    module = make_fx(large_products, tracing_mode="real")(h)
+    assert onednn.with_its_products(module)
+    assert sum("steadygrad" in str(node.target) for node in module.graph.nodes) == 3
+    for found, expected in zip(module(h), large_products(h), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    assert not onednn.with_its_products(make_fx(lambda v: v @ v)(torch.eye(8)))
+
+
+def test_graphs_with_onednns_products_give_what_f_gives(monkeypatch):
+    """As on processors that are not Intel's, whatever this one is."""
+    products, with_products = [], onednn.with_its_products
+    monkeypatch.setattr(onednn, "better", lambda: True)
+    monkeypatch.setattr(onednn, "with_its_products", lambda module: products.append(with_products(module)) or products[-1])
+    layer = nn.Linear(256, 256)
+    h0 = torch.zeros(64, 256)
+    update, flat = updates(lambda h: torch.tanh(0.5 * layer(h) + 1), h0)
+    h = CompiledUpdate(update, CHUNK).advance(flat, STEPS)[0]
+    assert relative(h, eager_steps(update, flat, STEPS)[0]) < 1e-5
+    jacobian = Jacobian(update, h)
+    z, v = torch.zeros_like(h), torch.randn_like(h)
+    found = CompiledJacobian(jacobian, CHUNK, often=True).add_terms(z, v, 4)
+    assert relative(found[0], jacobian.add_terms(z, v, 4, 1)[0]) < 1e-5
+    assert any(products)
