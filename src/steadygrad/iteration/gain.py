@@ -151,16 +151,15 @@ def _gains_of_held(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tenso
 
 def _of_products(seen: list[tuple[Tensor, Tensor]], residual: Tensor, z: Tensor) -> Gains:
     """From the inner products of the vectors, of what A makes of them, of r and of z."""
-    ends = [residual.reshape(1, -1), z.reshape(1, -1)] if len(residual) == 1 else [residual, z]
-    series = [vector for vector, _ in seen]
+    series, shape = [vector for vector, _ in seen], seen[0][0].shape
+    ends = [end if end.shape == shape else end.reshape(shape) for end in (residual, z)]
     if all(image.data_ptr() == v.data_ptr() for (_, image), v in zip(seen, [*series[1:], residual], strict=True)):
-        vectors = [v if v.shape == ends[0].shape else v.reshape(ends[0].shape) for v in series]
+        vectors = [v if v.shape == shape else v.reshape(shape) for v in series]
         return Gains(_gains_of_series, inner_products([*vectors, *ends], len(residual)).cpu().numpy())
     vectors, steps, changes = distinct(seen)
     m, count = steps.shape
     rows = numpy.eye(2 * m + 2, count + 2, k=count - 2 * m)  # the last two are r and z as they are
     rows[:m, :count], rows[m : 2 * m, :count] = steps, changes
-    vectors = [v.reshape(ends[0].shape) for v in vectors]
     return Gains(_gains, _combined(rows, inner_products([*vectors, *ends], len(residual)).cpu().numpy()))
 
 
@@ -278,7 +277,7 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
     width = max(1, PIECE // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
         if problems == 1:
-            block = torch.cat([vector.reshape(1, size) for vector in vectors]).double()
+            block = torch.stack(vectors).view(count, size).double()
         else:
             block = torch.stack([vector.reshape(problems, size) for vector in vectors], dim=1).double()
         block = block if combined is None else combined @ block
