@@ -57,6 +57,22 @@ class TestWarns:
         with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
             gradient_of(update, w, start, forward=sg.Picard(rtol=1e-3), gradient=gradient)
 
+    @pytest.mark.parametrize("gradient", ["auto", "gmres", "dense"])
+    @pytest.mark.parametrize("forward", [sg.Picard(), sg.Newton(), sg.Anderson()], ids=repr)
+    def test_where_rounding_hides_that_the_state_moves(self, forward, gradient):
+        """In float32 F(h) − h is zero at h = 1, which is 3e-4 from the steady state: the gain of (I − J)⁻¹ is 10⁴."""
+        w = torch.zeros((), requires_grad=True)
+        target = 1.0003 + 1e-5 * torch.arange(8)
+        with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):
+            found, solution = gradient_of(
+                lambda h: (1 - 1e-4) * h + 1e-4 * target + w * (h - 0.99), w, torch.ones(8), forward=forward, gradient=gradient
+            )
+        assert solution.residuals[-1][1] == 0
+        b = torch.linspace(-1, 2, 8)
+        exact = float(1e4 * (b * (target - 0.99)).sum())
+        assert abs(float(found) / exact - 1) > 0.01
+        assert solution.adjoint.shift > 0.01
+
     def test_with_second_derivatives_too(self):
         update, w, start = fast_derivative()
         with pytest.warns(sg.SteadyStateWarning, match=SHIFTS):

@@ -121,6 +121,17 @@ class RestOfTheWay:
         """Whether the distance is such that the gradient may change by more than is trusted."""
         return some(self.steady.plain_distances > NEAR * self.trusted) or self._small_numbers_move()
 
+    def rounding_leads_far(self) -> bool:
+        """Whether half of a last digit of F may be a long way, as far as the adjoints tell the gains of (I − J)⁻¹, ‖z‖ / ‖b‖.
+
+        No residual shows that: a state may be one per mille off where F(h) − h is zero.
+        """
+        size, half = (self.jacobian.h.shape[1],), torch.finfo(self.jacobian.precision).eps / 2
+        least = max(NEAR * self.trusted / half, GAIN)  # in half precision any way is long
+        with numpy.errstate(all="ignore"):
+            gains = [numpy.divide(*leaf_norms([seen.z, seen.b], size))[:, 0][self.steady.said] for seen in self.seen]
+        return somewhere(any(bool((gain > least).any()) for gain in gains))
+
     def _small_numbers_move(self) -> bool:
         """Whether numbers of a state that are not small by chance may still change by more than is trusted of themselves.
 

@@ -15,7 +15,7 @@ from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.gradient.instead import exact_instead
 from steadygrad.gradient.look import Here, Seen
 from steadygrad.gradient.parts import DOUBT, errors_of_leaves, gradient_error
-from steadygrad.gradient.shift import RestOfTheWay, Shift, Steady
+from steadygrad.gradient.shift import NEAR, RestOfTheWay, Shift, Steady
 from steadygrad.iteration.norms import Numbers, leaf_norms, norms_of_one
 from steadygrad.iteration.plain import over, some
 from steadygrad.linear.system import LinearSolution
@@ -142,6 +142,8 @@ class Trust:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
         rest = RestOfTheWay(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
         doubted = rest.doubted(moves)
+        if not doubted and somewhere(max(self.solved.error) > NEAR * self._trusted):  # no less than the rounding of J does to z
+            doubted = rest.rounding_leads_far()
         return rest.shift(doubted) if doubted or rest.matters() else None
 
     def _parts(self) -> float | None:

@@ -125,7 +125,7 @@ def certified(solver: IterativeSolver, jacobian: Linear, b: Tensor, start: Tenso
         errors.put_off()
         return LinearSolution(ended.value, list(map(_after_a_count, found.residual, ended.first.tolist())), relative, errors)
     growth = _over(found.length, size)
-    errors.at_least([1.0 if beyond_rounding(g, precision) else eps * g for g in growth])  # J is rounded, and z moves by that
+    errors.at_least(by_rounding(growth, precision))
     error, status = errors.values(), ended.status
     if precision is torch.float64 and getattr(solver, "rtol", rtol) is None:
         status = list(map(_in_single, status, relative, error))
@@ -201,6 +201,11 @@ def _judged(status: Status, residual: float, error: float, growth: float, rtol: 
     if status is Status.CONVERGED and not error <= trusted_in(precision):
         return Status.STAGNATED
     return status
+
+
+def by_rounding(growth: list[float], precision: torch.dtype) -> list[float]:
+    """The relative errors that the rounding of J alone does to adjoints that have grown, ‖z‖ / ‖b‖, by so much."""
+    return [1.0 if beyond_rounding(g, precision) else torch.finfo(precision).eps * g for g in growth]
 
 
 def beyond_rounding(growth: float, precision: torch.dtype) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from steadygrad.fixedpoint.solver import trusted_in
 from steadygrad.iteration.error import Errors
 from steadygrad.iteration.norms import norms
-from steadygrad.linear.certify import SINGLE, beyond_rounding
+from steadygrad.linear.certify import SINGLE, beyond_rounding, by_rounding
 from steadygrad.linear.solver import AdjointSolver, default_rtol
 from steadygrad.linear.system import LinearSolution, precision_of
 from steadygrad.solution import Status
@@ -58,7 +58,9 @@ class Dense(AdjointSolver):
         lost = [s or beyond_rounding(g, precision) for s, g in zip(singular.expand(len(size)).tolist(), growth, strict=True)]
         attainable = max(ATTAINABLE * default_rtol(precision), SINGLE)
         status = [_judged(s, r <= attainable, e, precision) for s, r, e in zip(lost, residual, error, strict=True)]
-        return LinearSolution(solution.squeeze(2) * scale, status, residual, Errors.known(error))
+        errors = Errors.known(error)
+        errors.at_least(by_rounding(growth, precision))
+        return LinearSolution(solution.squeeze(2) * scale, status, residual, errors)
 
 
 def _residual(jacobian: Linear, system: Tensor, b: Tensor, z: Tensor) -> Tensor:
