@@ -318,7 +318,7 @@ def test_restarts_go_on_from_the_smallest_residual():
     torch.testing.assert_close(again.value(), space.value())
     torch.testing.assert_close(again.residual(), space.residual(), rtol=1e-9, atol=0)
     assert GMRES(restart=6).step(system, space).steps == 1
-    assert LSQR().leap(system, space) == 0
+    assert LSQR().at_once(system, space) == 0
 
 
 def test_division_by_zero_leaves_zero():

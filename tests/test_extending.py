@@ -162,19 +162,57 @@ def test_the_distance_of_an_accelerated_solver_falls_with_its_residual_beside_ea
     assert error / 10 < solution.error_estimate < 1e-8
 
 
-class InPlace(NamedTuple):
+class SumAndRest(NamedTuple):
     z: torch.Tensor
     r: torch.Tensor
 
 
 def test_a_solver_that_changes_b_in_place_is_refused(page):
     class Careless(page["Richardson"]):
+        def init(self, problem, start):
+            return SumAndRest(start, problem.b.clone())
+
         def step(self, problem, state):
-            z = state.z + self.omega * state.r
-            return InPlace(z, state.r.sub_(self.omega * (state.r - problem.vjp(state.r))))
+            rest = problem.vjp(state.r)
+            problem.b.mul_(0.5)
+            return SumAndRest(state.z + state.r, rest)
 
     with pytest.raises(sg.SteadyStateError, match="changed b in place"):
         Careless(steps=5).solve(test_linear.DenseMap(test_linear.matrix("random", 0.5)), test_linear.rhs())
+
+
+def test_a_solver_that_changes_its_state_in_place_is_refused(page):
+    """The last states tell the error: were they all one, it would be said to be 0."""
+
+    class Careless(page["Richardson"]):
+        def init(self, problem, start):
+            return SumAndRest(start.clone(), problem.b.clone())
+
+        def step(self, problem, state):
+            state.z.add_(state.r)
+            state.r.copy_(problem.vjp(state.r))
+            return state
+
+    with pytest.raises(sg.SteadyStateError, match="changed its state in place"):
+        Careless(steps=30).solve(test_linear.DenseMap(test_linear.matrix("random", 0.5)), test_linear.rhs())
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda h: (h[:1], h), r"holds a tensor of shape \(1, 2\) for 3 problems"),
+        (lambda h: (h, h[:, 0]), r"holds a tensor of shape \(3,\) for 3 problems"),
+        (lambda h: (h[:, :1], h), r"a value of shape \(3, 1\)"),
+        (lambda h: (h.double(), h), "a value of shape .* and torch.float64"),
+    ],
+)
+def test_a_step_that_leads_to_another_kind_of_state_is_refused(step, message):
+    class Other(Naive):
+        def step(self, problem, state):
+            return step(problem(state[0]))
+
+    with pytest.raises(sg.SteadyStateError, match=message):
+        sg.steady_state(lambda h: 0.5 * h, torch.ones(3, 2), batch_dims=1, forward=Other())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from problems import FAMILIES, RADII, DenseMap, adjoint_of, matrix, relative, tr
 from steadygrad.iteration import gain
 from steadygrad.linear import Recurrence
 
+# Those that reach 1e-10 on every family: against dense algebra, with a start, b = 0, NaN, nearly singular systems.
 TIGHT = [
     sg.Neumann(max_steps=5000),
     Recurrence(sg.Picard(max_steps=5000, rtol=1e-10)),
@@ -24,7 +25,9 @@ TIGHT = [
     Recurrence(sg.Broyden(max_steps=2000, rtol=1e-10, history=60)),
     sg.Dense(),
 ]
+# Those that end after as many steps as there are numbers.
 KRYLOV = [sg.NormalCG(), sg.LSQR(), sg.GMRES(), sg.BiCGSTAB(), sg.Auto()]
+# Counts and loose tolerances, whose estimated errors must be right within a factor of ten.
 COARSE = [
     *[sg.Neumann(steps=k) for k in (0, 1, 5, 20, 100)],
     *[Recurrence(sg.Picard(max_steps=k, rtol=0)) for k in (1, 5, 20, 100)],

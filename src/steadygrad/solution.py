@@ -231,8 +231,9 @@ class AdjointRecord:
 class Solution:
     """A steady state: `value` carries the gradient, the rest says how it was found.
 
-    `residuals` lists (step, ‖F(h) − h‖ / ‖F(h)‖). `adjoint` is the certificate of the last backward pass through `value`;
-    None before the first, and always None for unrolled gradients, which solve no adjoint equation.
+    `residuals` lists (step, residual): the last difference F(h) − h that the solver took, over the iterate that it returns (with
+    Picard that is F(h)). `adjoint` is the certificate of the last backward pass through `value`; None before the first, and
+    always None for unrolled gradients, which solve no adjoint equation.
 
     >>> import torch, steadygrad as sg
     >>> solution = sg.steady_state(lambda h: 0.5 * h + 1, torch.zeros(2, 3), batch_dims=1)

@@ -22,7 +22,7 @@ class Several(Jacobian):
     Where an operation of F has no batching rule (sparse products) they are taken one by one.
     """
 
-    leap = 0
+    at_once = 0
 
     def __init__(self, one: Jacobian, copies: int) -> None:
         # Nothing is linearised anew: what the solvers ask for is asked of the one.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 
+from steadygrad.iteration.error import FLOOR
 from steadygrad.iteration.goal import Goal
 from steadygrad.iteration.history import PATIENCE, ResidualHistory
 from steadygrad.iteration.norms import Mask, Numbers, Rows
@@ -21,12 +22,11 @@ from steadygrad.solution import Status
 
 VANISHING = 0.1
 """A leaf that has shrunk to less than this of the largest that it has been may be on its way to zero."""
-SHRUNK = 0.1
-FAR = 10.0
-"""An iterate that has grown by more than FAR while its residual stays above SHRUNK of the greatest runs away: relative to the
-iterate any residual becomes small."""
+GROWN, STAYS = 10.0, 0.1
+"""An iterate that has grown by more than the first of these factors, while its residual stays above the second of the greatest,
+runs away: relative to the iterate any residual becomes small. A search that settles has a residual far below its greatest."""
 GREW = 2.0
-"""A residual at the end that exceeds all of the first half by this factor grows, however slowly."""
+"""A residual at the end that exceeds all of the first half by this factor grows, however slowly: more than its ups and downs."""
 
 _THE_ONLY_ONE: Mask = numpy.array([True])
 _NONE = numpy.arange(0)
@@ -158,8 +158,8 @@ class Judge:
         if self.goal.scale is None and some(below):
             whole = self._size if self.alone else _whole(self._size)
             # In an iterate so large a smaller residual is rounded away.
-            visible = larger(self.total, 4 * self.goal.rounding * whole)
-            below = below & negated((visible > SHRUNK * largest(self.history.totals)) & (whole > FAR * self._began))
+            visible = larger(self.total, FLOOR * self.goal.rounding * whole)
+            below = below & negated((visible > STAYS * largest(self.history.totals)) & (whole > GROWN * self._began))
         return below
 
     def judge(self, converged: Any, travels: Any) -> Mask | None:

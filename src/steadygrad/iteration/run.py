@@ -22,7 +22,7 @@ from steadygrad.iteration.judge import Judge
 from steadygrad.iteration.kept import KeptIterates
 from steadygrad.iteration.norms import Mask, Numbers, Rows, leaf_norms, norms_in, norms_of_one
 from steadygrad.iteration.plain import finite, larger, over, some, where
-from steadygrad.iteration.solver import Iteration, check_state, several_of
+from steadygrad.iteration.solver import Iteration, check_state, first_step, several_of
 from steadygrad.iteration.strides import Measured, Strides
 from steadygrad.solution import Status
 from steadygrad.state.shards import columns_of_all, current
@@ -113,7 +113,8 @@ class Run:
         """What a problem has measured itself on the way to the present state."""
         self._turns = type(solver).turn is not Iteration.turn and goal.rtol is not None
         self._numbers = columns_of_all(start.shape[1])
-        self._dtype = start.dtype
+        self._shape, self._dtype = start.shape, start.dtype
+        self._takes_several = type(solver).several is not Iteration.several
         little = self.judge.alone and start.numel() * (2 * goal.remembered + BESIDES) < HELD and current() is None
         self._later = goal.rtol is None and goal.trusted is not None and little and not torch.is_grad_enabled()
         """Whether nobody waits for the distance, and little is held until somebody asks."""
@@ -149,7 +150,10 @@ class Run:
                 recent.append(solver.keep_for_residual(begun))
                 self.state, self.step, self._measured, due = begun, 0, None, 1
         while self.step < due:
-            state = self.state = solver.step(problem, self.state)
+            if self.step or self._takes_several:
+                state = self.state = solver.step(problem, self.state)
+            else:
+                state = self.state = first_step(solver, problem, self.state, self._shape, self._dtype)
             recent.append(solver.keep_for_residual(state))
             self.step += 1
             if self.step in self.wanted:

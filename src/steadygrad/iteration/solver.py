@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from steadygrad.failure import SteadyStateError
@@ -73,7 +74,7 @@ class Iteration(ABC):
 
     @property
     def chained(self) -> bool:
-        """Whether the residual of every state, of a linear equation, is Jᵀ times that before, and the step between the points."""
+        """Whether, in a linear equation, every residual is Jᵀ times the one before, and the step from its point to the next."""
         return False
 
     def anchors(self, state: Any) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -96,12 +97,12 @@ class Iteration(ABC):
         """Whether the next steps are no more than a call of F or a product each, so that a look costs more than one of them."""
         return False
 
-    def leap(self, problem: Any, state: Any) -> int:
+    def at_once(self, problem: Any, state: Any) -> int:
         """In what numbers steps can be taken at once by `several`: 1 for any number, 0 for one step at a time."""
-        return getattr(problem, "leap", 0) if type(self).several is not Iteration.several else 0
+        return getattr(problem, "at_once", 0) if type(self).several is not Iteration.several else 0
 
     def several(self, problem: Any, state: Any, steps: int) -> list[Any]:
-        """The last states of so many steps taken at once, the newest last; for solvers whose `leap` is not 0."""
+        """The last states of so many steps taken at once, the newest last; for solvers whose `at_once` is not 0."""
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time.")
 
     def measured(self, problem: Any) -> Any:
@@ -114,10 +115,29 @@ def several_of(state: Any, rows: Tensor) -> Any:
     return map_tensors(lambda tensor: tensor[rows], state)
 
 
+def first_step(solver: Iteration, problem: Any, state: Any, shape: torch.Size, dtype: torch.dtype) -> Any:
+    """The first step of a solver that takes them one by one, of an iterate of that shape: what the driver relies on is checked."""
+    held = [(tensor, tensor._version) for tensor in tensors_in(state) if not tensor.is_inference()]
+    after = solver.step(problem, state)
+    if any(tensor._version != version for tensor, version in held):
+        raise SteadyStateError(
+            f"{solver!r} has changed its state in place: a step must leave what it was given as it is (r = r − q, not r −= q), "
+            "since the last states tell the error."
+        )
+    check_state(solver, after, shape[0])
+    value = solver.value(after)
+    if value.shape != shape or value.dtype is not dtype:
+        raise SteadyStateError(
+            f"{solver!r} has a value of shape {tuple(value.shape)} and {value.dtype} after a start of shape {tuple(shape)} and "
+            f"{dtype}; value(state) must give the iterate as the start was given."
+        )
+    return after
+
+
 def check_state(solver: Iteration, state: Any, problems: int) -> None:
     """Refuse a state that cannot be indexed by problem, in words of who writes a solver."""
     for tensor in tensors_in(state):
-        if tensor.shape[:1] != (problems,):
+        if tensor.dim() < 2 or len(tensor) != problems:
             raise SteadyStateError(
                 f"the state of {solver!r} holds a tensor of shape {tuple(tensor.shape)} for {problems} problems; the first "
                 "dimension of every tensor in it counts the problems: (problems, size) for vectors, (problems, 1) for numbers."

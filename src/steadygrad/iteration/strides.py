@@ -79,7 +79,7 @@ class Strides:
         Not where the steps beyond would cost more than what a stride saves: a few steps, or any of a large state, are taken one
         by one. Of a count, no more are asked for than whole strides, which leaves the rest to the end.
         """
-        self.length = self._solver.leap(problem, state) if self._possible else 0
+        self.length = self._solver.at_once(problem, state) if self._possible else 0
         if not self.compiled or due <= step or step < self._singly:
             return due
         if self._goal.rtol is None:

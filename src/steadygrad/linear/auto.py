@@ -99,8 +99,8 @@ class Auto(LinearSolver):
             return not self.dear and state.at.together > TOGETHER[0]
         return state.solver.cheap(state.at)
 
-    def leap(self, problem: System, state: Phase) -> int:
-        return state.solver.leap(problem, state.at)
+    def at_once(self, problem: System, state: Phase) -> int:
+        return state.solver.at_once(problem, state.at)
 
     def several(self, problem: System, state: Phase, steps: int) -> list[Phase]:
         solver, others, at = state.solver, state[2:], [state.at]

@@ -38,7 +38,7 @@ class GMRES(LinearSolver):
     def step(self, problem: System, state: Krylov) -> Krylov:
         return self.several(problem, state, 1)[0]
 
-    def leap(self, problem: System, state: Krylov) -> int:
+    def at_once(self, problem: System, state: Krylov) -> int:
         return 1
 
     def several(self, problem: System, state: Krylov, steps: int) -> list[Krylov]:

@@ -183,7 +183,7 @@ def _regular(upper: Numbers) -> Numbers:
 
 def _powers(problem: System, v: Tensor, count: int) -> list[Tensor]:
     """Jᵀv, (Jᵀ)²v, …: so many."""
-    if count > 1 and problem.leap == 1:
+    if count > 1 and problem.at_once == 1:
         pairs = problem.add_terms(torch.zeros_like(v), v, count, count)[2]
         return [image.reshape(v.shape) for _, image in pairs]
     powers: list[Tensor] = []

@@ -24,9 +24,9 @@ class System:
     """The start, where it is known to be zero, so that nobody has to look at its numbers: for as long as somebody else has it."""
 
     @property
-    def leap(self) -> int:
+    def at_once(self) -> int:
         """In what numbers several terms of the series can be had at once, by `add_terms`; 0 where they cannot."""
-        return getattr(self.jacobian, "leap", 0)
+        return getattr(self.jacobian, "at_once", 0)
 
     @property
     def add_terms(self) -> Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]]:

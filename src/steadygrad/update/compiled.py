@@ -50,7 +50,7 @@ class CompiledUpdate:
     def __init__(self, update: Update, chunks: tuple[int, ...] = SMALL) -> None:
         self.update = update
         self.chunks = chunks
-        self.leap = chunks[-1]
+        self.at_once = chunks[-1]
         self.norms: Tensor | None = None
         """After an `advance` that ended with a graph: the lengths of its first move and of where that led to, of the last move
         but one, and of the last, where the state is one problem of one tensor."""
@@ -103,7 +103,7 @@ class CompiledJacobian(Derived):
     def __init__(self, eager: Jacobian, chunks: tuple[int, ...] = SMALL, often: bool = False) -> None:
         super().__init__(eager)
         self.chunks = chunks
-        self.leap = chunks[-1]
+        self.at_once = chunks[-1]
         self.norms: Tensor | None = None
         """After an `add_terms` that ended with a graph: ‖v₋₁‖ and ‖v‖ of its last terms, where the state is one problem of one
         tensor."""

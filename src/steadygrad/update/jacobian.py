@@ -34,7 +34,7 @@ class Jacobian:
     no second derivative: vjp is then faster and takes less memory, and the first jvp calls F once more, without them.
     """
 
-    leap = 1
+    at_once = 1
     """Several terms of the series can be had at once, of any number."""
     copies = 1
     """How often the problems come again, for a cotangent each."""

@@ -28,7 +28,7 @@ class Update:
     anew. F runs under the autocast of the place where the solve began.
     """
 
-    leap = 1
+    at_once = 1
     """Several steps can be taken at once, of any number."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], layout: Layout) -> None:
