@@ -221,3 +221,25 @@ def test_at_least_one_step(steps):
         CompiledUpdate(update).advance(flat, steps)
     with pytest.raises(ValueError, match="at least 1"):
         CompiledJacobian(Jacobian(update, flat)).add_terms(flat, flat, steps)
+
+
+@pytest.mark.usefixtures("traced")
+def test_under_autocast_graphs_compute_as_f_does():
+    """Torch traces F without the casts that autocast makes of it: graphs would be of another precision than the eager steps."""
+    layer = nn.Linear(16, 16)
+    x = torch.randn(4, 16)
+
+    def state_and_gradient(compile, enabled=True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            solution = steady_state(
+                lambda h: torch.tanh(0.5 * layer(h) + x),
+                torch.zeros(4, 16),
+                forward=Picard(max_steps=20, rtol=0),
+                gradient=Implicit(Neumann(steps=20)),
+                compile=compile,
+            )
+        return solution.value.detach(), torch.autograd.grad(solution.value.square().sum(), layer.weight)[0]
+
+    for compiled, eager, single in zip(*(state_and_gradient(*way) for way in ((True,), (False,), (False, False))), strict=True):
+        assert relative(compiled, eager) < 1e-6
+        assert relative(eager, single) > 1e-4

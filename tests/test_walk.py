@@ -50,6 +50,7 @@ BY_THE_ENGINE = {
     "gather": lambda h: MASK * (h @ W.T).gather(1, torch.zeros(4, 1, dtype=torch.int64)) + X,
     "mask": lambda h: X * (MASK * (h @ W.T)).sum(),
     "dtype": lambda h: (h @ W.T).float() * MASK,
+    "second of two": lambda h: torch.tanh(h @ W.T + X).repeat(1, 2).chunk(2, -1)[1],
     "no h": lambda h: torch.tanh(X @ W.T),
     "in place": lambda h: (h @ W.T).mul_(0.5).add(X).index_fill(0, torch.tensor([1]), 0.0) * h,
 }
@@ -92,6 +93,40 @@ def test_what_only_the_engine_does_right_is_left_to_it(name):
     plain, found, walks = products(BY_THE_ENGINE[name])
     assert all(map(torch.equal, plain, found))
     assert not walks
+
+
+@pytest.mark.parametrize("solver", [sg.GMRES(), sg.LSQR(), sg.NormalCG()], ids=repr)
+def test_a_state_that_f_promotes_gets_products_of_its_own_dtype(solver):
+    """Those of float64 may have the same values, to the last bit, and are no vectors of the solver's."""
+    W = (0.95 * torch.linalg.qr(torch.randn(6, 6))[0]).requires_grad_()
+
+    def gradient():
+        solution = sg.steady_state(
+            lambda h: torch.tanh((h + 0.1 * X).float() @ W),
+            torch.zeros(4, 6),
+            forward=sg.Picard(500, 1e-6),
+            gradient=sg.Implicit(solver),
+        )
+        return torch.autograd.grad(solution.value.sum(), W)[0]
+
+    found = gradient()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("steadygrad.gradient.adjoint.WALKED", 10**9)
+        assert torch.equal(found, gradient())
+
+
+def test_hooks_that_come_after_f_are_called_at_every_product():
+    kept, called = [], []
+
+    def update(h):
+        kept.append(h @ W.T)
+        return torch.tanh(kept[-1] + X)
+
+    J = jacobian(update)
+    kept[-1].register_hook(lambda v: called.append(1))
+    v = torch.ones(1, 24, dtype=torch.float64)
+    J.walking(lambda: [J.vjp(v) for _ in range(5)])
+    assert len(called) == 5
 
 
 def test_a_checkpoint_inside_f_which_computes_once_a_run_is_left_to_the_engine():

@@ -116,7 +116,7 @@ def several_of(state: Any, rows: Tensor) -> Any:
 
 
 def first_step(solver: Iteration, problem: Any, state: Any, shape: torch.Size, dtype: torch.dtype) -> Any:
-    """The first step of a solver that takes them one by one, of an iterate of that shape: what the driver relies on is checked."""
+    """The first step of a solver that takes them one by one, to an iterate of that shape: what the driver needs is checked."""
     held = [(tensor, tensor._version) for tensor in tensors_in(state) if not tensor.is_inference()]
     after = solver.step(problem, state)
     if any(tensor._version != version for tensor, version in held):

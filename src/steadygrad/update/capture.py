@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Generator, Hashable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -43,10 +43,19 @@ class Captured:
 
 
 class CapturedCall:
-    """F as captured, with the tensors that it closes over at present; called with the tensors of states."""
+    """F as captured, with the tensors that it closes over at present; called with the tensors of states.
 
-    def __init__(self, captured: Captured, inputs: tuple[Tensor, ...], leaves: list[Tensor]) -> None:
-        self.captured = captured
+    `within` gives the context in which F is called: its autocast is not in what torch captured, but in the graphs.
+    """
+
+    def __init__(
+        self,
+        captured: Captured,
+        inputs: tuple[Tensor, ...],
+        leaves: list[Tensor],
+        within: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        self.captured, self._within = captured, within
         places = {id(leaf): place for place, leaf in enumerate(leaves)}
         self._state = [places.get(id(x)) for x in inputs]
         """Of each input, which tensor of the state it is; None for what F closes over."""
@@ -96,14 +105,14 @@ class CapturedCall:
 
     def _built(self, body: Callable[..., Any], sizes: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A graph of the body, compiled."""
-        with compiling():
+        with compiling(), self._within():
             return _lowered(self._traced(body, sizes, tensors), tensors)
 
     def _built_apart(
         self, body: Callable[..., Any], sizes: tuple[Any, ...], fixed: list[Tensor], moving: list[Tensor]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two graphs of `run_from`, compiled."""
-        with compiling():
+        with compiling(), self._within():
             first, then = divided_at(self._traced(body, sizes, [*fixed, *moving]), len(fixed))
             return _lowered(first, fixed), _lowered(then, [*fixed, *moving, *first(*fixed)])
 

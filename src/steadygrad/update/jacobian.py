@@ -52,10 +52,9 @@ class Jacobian:
             # What register_post_accumulate_grad_hook does, without a handle that nobody would keep.
             leaf.requires_grad_()._post_accumulate_grad_hooks = OrderedDict({-1: drop_grad})  # pyright: ignore[reportAttributeAccessIssue]
         self.saved = Saved()
-        hooks = hooks_so_far()
+        self._hooks = hooks_so_far()
+        """By which it can be told whether there may be hooks in F, which the engine calls."""
         self.outputs = self._linearise(update)
-        self._hooked = hooks_so_far() != hooks
-        """Whether F has registered hooks, which the engine calls."""
         if update.captured is not None:
             update.captured.seal()
         self._through = [i for i, output in enumerate(self.outputs) if output.requires_grad]
@@ -118,7 +117,7 @@ class Jacobian:
 
     def walking(self, call: Callable[[], Result]) -> Result:
         """`call()`, in which many products with Jᵀ are taken: they go without torch's engine where that gives the same bits."""
-        possible = self._walk is None and self.layout.viewable and not self._hooked
+        possible = self._walk is None and self.layout.viewable and hooks_so_far() == self._hooks
         walk = Walk.along(self.outputs[0], self.inputs[0]) if possible else None
         if walk is None:
             return call()
@@ -156,7 +155,7 @@ class Jacobian:
             return z, v, pairs
         outputs, inputs = tuple(self.outputs), tuple(self.inputs)
         term, total = v.view_as(inputs[0]), z.view_as(inputs[0])
-        walk = self._walk if self._walk is not None and self._walk.open else None
+        walk = self._open_walk()
         ours = False  # the sum is changed in place once it is a tensor that nobody else has
         del z, v  # for their memory
         self._spent[0] += steps
@@ -232,12 +231,18 @@ class Jacobian:
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 
+    def _open_walk(self) -> Walk | None:
+        """How to take products here without the engine; another thread that solves with the same J may change it meanwhile."""
+        walk = self._walk
+        return walk if walk is not None and walk.open else None
+
     def _pulled(self, v: Tensor) -> Tensor | None:
         """Jᵀv of a state of one tensor, in the shape that F knows."""
-        if self._walk is None or not self._walk.open:
+        walk = self._open_walk()
+        if walk is None:
             return self._grad(self.outputs, self.inputs, [v])[0]
         try:
-            return self._walk(v)
+            return walk(v)
         except RuntimeError as error:
             raise explained(error, _NO_SECOND) from error
 

@@ -133,7 +133,7 @@ class Graphs:
                 self._tell(f"its graph was built {trace.builds} times for the same shapes", _REBUILT)
         captured, inputs = found[0]
         update.proven()
-        return CapturedCall(captured, inputs, leaves)
+        return CapturedCall(captured, inputs, leaves, update.under_its_autocast)
 
     def _seen_to_draw(self, leaves: list[Tensor]) -> bool:
         """Whether F draws random numbers, after an eager call of it, which also checks what it returns."""

@@ -48,7 +48,8 @@ class Walk:
         """The way from one tensor to another, where there is one that does not fork and nobody else wants to see gradients."""
         if leaf.device.type != "cpu" or current() is not None or torch.is_anomaly_enabled() or inside_transform():
             return None
-        way = _way(output.grad_fn, leaf)
+        # A node that has several results would take what is given it for a cotangent of its first.
+        way = None if output.output_nr else _way(output.grad_fn, leaf)
         return None if way is None else cls(output, leaf, way)
 
     def inside(self, call: Callable[[], Result]) -> Result:
@@ -101,7 +102,7 @@ class Walk:
                 image = node(image, *others) if place is None else node(image, *others)[place]
         except RuntimeError:
             return False
-        return type(image) is Tensor and torch.equal(image, found)
+        return type(image) is Tensor and image.dtype is found.dtype and torch.equal(image, found)  # equal() compares values alone
 
     def _walked(self, v: Any) -> Any:
         for node, place, others in self._way:
