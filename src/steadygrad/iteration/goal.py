@@ -14,7 +14,7 @@ from steadygrad.iteration.norms import Numbers
 SELDOM = 10
 """Residuals are taken every so many steps where no tolerance waits for them: a norm a step costs up to a fifth. Those of a linear
 equation, which nobody reads, only to see whether what is left has become negligible: ever more seldom."""
-UNSEEN = 32
+UNSEEN = 30
 """Steps of a count on a linear equation before the first look: only terms that fall by 15 a step would be denormal by then."""
 DOUBLY = 2
 """A count is looked at no further ahead than so many times the steps taken, however far what is negligible seems to be."""
