@@ -29,6 +29,21 @@ def test_rounding_that_hides_that_the_state_moves(forward, gradient):
     assert solution.adjoint.shift > 0.01
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("gradient", ["auto", "gmres", "dense"])
+def test_rounding_is_looked_at_beside_a_problem_that_failed(gradient, bad):
+    w = torch.zeros((), requires_grad=True)
+    target = (1.0003 + 1e-5 * torch.arange(8)).repeat(2, 1)
+    b = torch.linspace(-1, 2, 8).repeat(2, 1)
+    b[0] = bad
+    with pytest.warns(sg.SteadyStateWarning) as said:
+        solution = sg.steady_state(
+            lambda h: (1 - 1e-4) * h + 1e-4 * target + w * (h - 0.99), torch.ones(2, 8), batch_dims=1, gradient=gradient
+        )
+        torch.autograd.grad(solution.value, w, b)
+    assert any(SHIFTS in str(warning.message) for warning in said)
+
+
 class TestAHiddenSlowDirection:
     """Anderson's steps know nothing of a direction that they hardly excite; the adjoint does."""
 

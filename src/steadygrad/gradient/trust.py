@@ -102,6 +102,10 @@ class Trust:
     def _found(self, *ends: Status) -> list[bool]:
         return [status in ends for status in self.solved.status]
 
+    def _errors_exceed(self, least: float) -> bool:
+        """Whether the error of some adjoint does: that of a row that failed may be NaN, and then so may be the largest."""
+        return any(error > least for error in self.solved.error)
+
     def _seen(self, z: Tensor, b: Tensor) -> list[Seen]:
         if z is self.solved.z and b is self.b:
             return list(self._here.seen)
@@ -142,14 +146,14 @@ class Trust:
         """How much the gradient changes on the rest of the way; None where the state is so near that nobody looks."""
         rest = RestOfTheWay(self._here, self._seen(self.solved.z, self.b), steady, self._trusted, self.solve)
         doubted = rest.doubted(moves)
-        if not doubted and somewhere(max(self.solved.error) > NEAR * self._trusted):  # no less than the rounding of J does to z
+        if not doubted and somewhere(self._errors_exceed(NEAR * self._trusted)):  # no less than the rounding of J does to z
             doubted = rest.rounding_leads_far()
         return rest.shift(doubted) if doubted or rest.matters() else None
 
     def _parts(self) -> float | None:
         """What the errors of the adjoints that were found do to the gradient; None where they are too small for a look."""
         z, sizes, least = self.solved.z, self.jacobian.layout.sizes, DOUBT * self._trusted
-        if len(sizes) == 1 and not somewhere(max(self.solved.error) > least):
+        if len(sizes) == 1 and not somewhere(self._errors_exceed(least)):
             return None
         found = numpy.array(self._found(Status.CONVERGED))
         whole, scaled = numpy.where(found, numpy.array(self.solved.error), 0.0), z if self.units is None else z * self.units

@@ -266,7 +266,7 @@ def _square(a: list[float], known: list[list[float]]) -> float:
 
 
 def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None = None) -> Tensor:
-    """The inner products of vectors, of any one shape, with each other, in float64, without a float64 copy of all of them.
+    """The inner products of vectors, of any shape, with each other, in float64, without a float64 copy of all of them.
 
     They are (problems, vectors, vectors); with `combined` (count, vectors) those of so many combinations of them.
     """
@@ -277,7 +277,8 @@ def inner_products(vectors: list[Tensor], problems: int, combined: Tensor | None
     width = max(1, PIECE // count)
     if problems * size * count <= BLOCK:  # one block, the usual case for small states
         if problems == 1:
-            block = torch.stack(vectors).view(count, size).double()
+            shape = vectors[0].shape
+            block = torch.stack([v if v.shape == shape else v.reshape(shape) for v in vectors]).view(count, size).double()
         else:
             block = torch.stack([vector.reshape(problems, size) for vector in vectors], dim=1).double()
         block = block if combined is None else combined @ block
